@@ -75,11 +75,13 @@ struct Parts {
   StateEntries own;
   StateEntries copies;
   std::vector<internal::ManifestTensor> tensors;  ///< of the own ones
+  std::vector<internal::PartItem> items;
 };
 
 void add_parts(const CheckpointItem& item, int set, Parts& parts) {
   if (!item.save_parts) return;
   const internal::RankParts saved = item.save_parts();
+  parts.items.push_back({item.name, saved.slice, saved.is_copy});
   (saved.is_copy ? parts.copies : parts.own).add(item.name, saved.entries);
   if (saved.is_copy) return;
   for (const auto& [tensor, elements] : saved.elements) {
@@ -108,9 +110,11 @@ std::vector<CheckpointState> states_of(const CheckpointItem& item,
   return is_per_rank ? ranks : std::vector<CheckpointState>{read(restored.set_file)};
 }
 
-void load_item(const CheckpointItem& item, const internal::RestoredGeneration& restored, int rank) {
+// What `work` on an item throws, with the item's name.
+template <typename Work>
+void name_errors(const CheckpointItem& item, const Work& work) {
   try {
-    item.load({states_of(item, restored), rank});
+    work();
   } catch (const c10::Error& error) {
     throw CheckpointError("'" + item.name + "': " + error.what_without_backtrace());
   } catch (const std::exception& error) {
@@ -119,8 +123,7 @@ void load_item(const CheckpointItem& item, const internal::RestoredGeneration& r
 }
 
 // What `item` wants of the tensors in parts that are its own.
-void add_wishes(const CheckpointItem& item, const internal::PartTensors& all,
-                std::vector<internal::PartWish>& wishes) {
+internal::PartWishes wishes_of(const CheckpointItem& item, const internal::PartTensors& all) {
   const std::string prefix = item.name + '/';
   internal::PartTensors own;
   for (auto tensor = all.lower_bound(prefix);
@@ -128,14 +131,14 @@ void add_wishes(const CheckpointItem& item, const internal::PartTensors& all,
     own.emplace(tensor->first.substr(prefix.size()), tensor->second);
   }
   if (!item.wish_parts) {
-    if (own.empty()) return;
-    throw CheckpointError(
-        "it is something else in the program: the checkpoint has parts of tensors of it");
+    if (own.empty()) return {};
+    throw CheckpointError("the checkpoint has parts of '" + own.begin()->first +
+                          "' of it, as of an optimizer, and it is something else in the program: "
+                          "add an optimizer by this name, or use another name for the run");
   }
-  for (internal::PartWish& wish : item.wish_parts(own)) {
-    wish.range.tensor.insert(0, prefix);
-    wishes.push_back(std::move(wish));
-  }
+  internal::PartWishes wished = item.wish_parts(own);
+  for (internal::PartWish& wish : wished.wishes) wish.range.tensor.insert(0, prefix);
+  return wished;
 }
 
 template <typename Value>
@@ -175,31 +178,33 @@ void MultiNodeCheckpointer::Impl::prepare_items() {
 }
 
 // What these throw they throw on all ranks.
-void MultiNodeCheckpointer::Impl::finish_items() {
+void MultiNodeCheckpointer::Impl::finish_items(const std::string& what) {
   for (const CheckpointItem& item : items) {
     if (!item.finish) continue;
     try {
       item.finish();
     } catch (const InvalidArgument& error) {
-      throw CheckpointError("cannot resume: '" + item.name + "': " + error.what());
+      throw CheckpointError(what + ": '" + item.name + "': " + error.what());
     }
   }
 }
 
-void MultiNodeCheckpointer::Impl::load_parts(const internal::RestoredParts& parts) {
-  const std::string what = "cannot resume from " + place.run_folder;
+void MultiNodeCheckpointer::Impl::load_parts(const internal::RestoredParts& parts,
+                                             const std::string& what) {
   std::vector<internal::PartWish> wishes;
+  std::vector<internal::PartWishes> of_items;
   internal::agree_on_success(*communicator, what, internal::error_of([&] {
     const internal::PartTensors all = parts.tensors(place.set);
     for (const CheckpointItem& item : items) {
-      const std::string problem = internal::error_of([&] { add_wishes(item, all, wishes); });
-      if (!problem.empty()) throw CheckpointError("'" + item.name + "': " + problem);
+      name_errors(item, [&] { of_items.push_back(wishes_of(item, all)); });
+      const auto& added = of_items.back().wishes;
+      wishes.insert(wishes.end(), added.begin(), added.end());
     }
   }));
-  parts.read(*communicator, place.set, wishes);
+  parts.read(*communicator, place.set, wishes, what);
   internal::agree_on_success(*communicator, what, internal::error_of([&] {
-    for (const CheckpointItem& item : items) {
-      if (item.take_parts) item.take_parts();
+    for (std::size_t i = 0; i < items.size(); ++i) {
+      if (of_items[i].take) name_errors(items[i], of_items[i].take);
     }
   }));
 }
@@ -251,6 +256,7 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
     if (job.has_part_image) parts.own.fill(job.part_image);
     job.replica_index = parts.copies.index();
     job.tensors = std::move(parts.tensors);
+    job.part_items = std::move(parts.items);
   }));
 }
 
@@ -353,16 +359,16 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
   const auto restored = internal::find_newest_generation(communicator, impl_->place);
   if (!restored) return std::nullopt;
   impl_->prepare_items();
-  internal::agree_on_success(communicator,
-                             "cannot resume from " + impl_->place.run_folder + '/' +
-                                 internal::generation_name(restored->manifest.iteration),
-                             internal::error_of([&] {
-                               for (const CheckpointItem& item : impl_->items) {
-                                 load_item(item, *restored, communicator.rank());
-                               }
-                             }));
-  impl_->finish_items();
-  impl_->load_parts(restored->parts);
+  const std::string what = "cannot resume from " + impl_->place.run_folder + '/' +
+                           internal::generation_name(restored->manifest.iteration);
+  internal::agree_on_success(
+      communicator, what, internal::error_of([&] {
+        for (const CheckpointItem& item : impl_->items) {
+          name_errors(item, [&] { item.load({states_of(item, *restored), communicator.rank()}); });
+        }
+      }));
+  impl_->finish_items(what);
+  impl_->load_parts(restored->parts, what);
   return restored->manifest.iteration;
 }
 

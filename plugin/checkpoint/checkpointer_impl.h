@@ -30,8 +30,9 @@ struct MultiNodeCheckpointer::Impl {
 
   void add(internal::CheckpointItem item);
   void prepare_items();
-  void finish_items();
-  void load_parts(const internal::RestoredParts& parts);
+  /// `what` begins the errors of these.
+  void finish_items(const std::string& what);
+  void load_parts(const internal::RestoredParts& parts, const std::string& what);
   void capture(std::int64_t iteration);
   void start();
   void wait();

@@ -94,11 +94,11 @@ CheckpointItem optimizer_item(const std::string& name, torch::optim::Optimizer& 
                 load_optimizer_parts(saved.own(), optimizer);
                 reading->expect(saved.own());
               },
-          .wish_parts =
-              [reading](const PartTensors& saved) {
-                return reading->wish(saved, {}, [](const at::Tensor&) { return false; });
-              },
-          .take_parts = [reading] { (void)reading->take(); }};
+          .wish_parts = [reading](const PartTensors& saved) -> PartWishes {
+            const auto wished = std::make_shared<WishedState>(
+                reading->wish(saved, {}, [](const at::Tensor&) { return false; }));
+            return {wished->wishes(), [wished] { (void)wished->take(); }};
+          }};
 }
 
 CheckpointItem generator_item(const std::string& name, const at::Generator& generator) {

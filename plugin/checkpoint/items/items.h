@@ -38,10 +38,18 @@ struct SavedStates {
 struct RankParts {
   CheckpointState entries;                        ///< under range_name()
   std::map<std::string, std::uint64_t> elements;  ///< of each tensor, whole
-  bool is_copy = false;                           ///< another rank writes the same ones
+  std::uint64_t slice = 0;                        ///< ranks with the same one have the same parts
+  bool is_copy = false;                           ///< another rank writes them
 };
 
 using PartTensors = std::map<std::string, PartTensor>;
+
+/// What this rank wants of the tensors in parts.
+struct PartWishes {
+  std::vector<PartWish> wishes;
+  /// Once all are fulfilled, and when there are none. Where they go lives as long as this.
+  std::function<void()> take;
+};
 
 struct CheckpointItem {
   std::string name;
@@ -54,10 +62,8 @@ struct CheckpointItem {
   std::function<void()> finish = {};
   /// This rank's parts, after save(); may be empty.
   std::function<RankParts()> save_parts = {};
-  /// After finish(): what this rank wants of the tensors in parts; may be empty. Where it is to go
-  /// lives until take_parts(), which comes when all wishes are fulfilled, and when there were none.
-  std::function<std::vector<PartWish>(const PartTensors& saved)> wish_parts = {};
-  std::function<void()> take_parts = {};
+  /// After finish(), with all tensors in parts that are the item's; may be empty.
+  std::function<PartWishes(const PartTensors& saved)> wish_parts = {};
 };
 
 [[nodiscard]] CheckpointItem parameters_item(const std::string& name, const ModuleRef& model);

@@ -55,16 +55,17 @@ CheckpointItem sliced_optimizer_item(const std::string& name, MultiNodeOptimizer
     OptimizerSlices& slices = *SliceAccess::slices(optimizer);
     RankParts parts = save_state_in_parts(optimizer.actual_optimizer(),
                                           slices.own_state(SliceAccess::gradients(optimizer)));
+    parts.slice = slices.slice();
     parts.is_copy = slices.is_copy();
     return parts;
   };
-  item.wish_parts = [&optimizer, reading](const PartTensors& saved) {
+  item.wish_parts = [&optimizer, reading](const PartTensors& saved) -> PartWishes {
     OptimizerSlices& slices = *SliceAccess::slices(optimizer);
-    return reading->wish(saved, slices.own_parts(SliceAccess::gradients(optimizer)),
-                         in_slices(optimizer));
-  };
-  item.take_parts = [&optimizer, reading] {
-    SliceAccess::slices(optimizer)->take_state(SliceAccess::gradients(optimizer), reading->take());
+    const auto wished = std::make_shared<WishedState>(reading->wish(
+        saved, slices.own_parts(SliceAccess::gradients(optimizer)), in_slices(optimizer)));
+    return {wished->wishes(), [&optimizer, &slices, wished] {
+              slices.take_state(SliceAccess::gradients(optimizer), wished->take());
+            }};
   };
   return item;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 
 #include <ATen/ATen.h>
@@ -76,9 +77,11 @@ RankParts save_state_in_parts(torch::optim::Optimizer& optimizer,
   return parts;
 }
 
+StateInParts::StateInParts(torch::optim::Optimizer& optimizer)
+    : optimizer_(optimizer), names_(tensor_names(optimizer)) {}
+
 void StateInParts::expect(const CheckpointState& saved) {
   layouts_.clear();
-  pending_.clear();
   for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& parameter) {
     auto layout = saved_layout(saved, prefix);
     if (!layout) return;
@@ -91,17 +94,31 @@ void StateInParts::expect(const CheckpointState& saved) {
   });
 }
 
-std::vector<PartWish> StateInParts::wish(
+// Nothing is left out without a word.
+void StateInParts::expect_known(const PartTensors& saved) const {
+  std::unordered_set<std::string> known;
+  for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& /*parameter*/) {
+    if (saved.count(prefix + kStep) == 0) return;
+    known.insert(prefix + kStep);
+    for (const std::string& name : names_) known.insert(prefix + name);
+  });
+  for (const auto& [name, tensor] : saved) {
+    if (known.contains(name)) continue;
+    throw CheckpointError("the checkpoint has parts of '" + name +
+                          "', which is no state of the program's " +
+                          describe_optimizer(optimizer_) +
+                          ", or has no count of steps beside it: give the optimizer the groups and "
+                          "parameters that it had when it was saved, in that order");
+  }
+}
+
+WishedState StateInParts::wish(
     const PartTensors& saved, const std::vector<OwnState>& own,
-    const std::function<bool(const at::Tensor& parameter)>& is_in_slices) {
-  std::vector<PartWish> wishes;
-  std::size_t found = 0;
+    const std::function<bool(const at::Tensor& parameter)>& is_in_slices) const {
+  expect_known(saved);
+  WishedState wished(optimizer_);
   for_each_parameter(optimizer_, [&](const std::string& prefix, const at::Tensor& parameter) {
     if (saved.count(prefix + kStep) == 0) return;
-    for (auto tensor = saved.lower_bound(prefix);
-         tensor != saved.end() && tensor->first.starts_with(prefix); ++tensor) {
-      ++found;
-    }
     const auto layout = layouts_.find(prefix);
     if (layout == layouts_.end()) throw CheckpointError("the layout of " + prefix + " is missing");
     Pending pending{.parameter = parameter, .end = static_cast<std::size_t>(parameter.numel())};
@@ -114,16 +131,13 @@ std::vector<PartWish> StateInParts::wish(
       pending.end = part->end;
       pending.is_read_whole = parameter.strides() != c10::IntArrayRef(layout->second.strides);
     }
-    wish_state(prefix, saved, pending_.emplace_back(std::move(pending)), wishes);
+    wish_state(prefix, saved, std::move(pending), wished);
   });
-  if (found != saved.size()) {
-    throw CheckpointError("the checkpoint has parts of tensors that this optimizer has not");
-  }
-  return wishes;
+  return wished;
 }
 
-void StateInParts::wish_state(const std::string& prefix, const PartTensors& saved, Pending& pending,
-                              std::vector<PartWish>& wishes) {
+void StateInParts::wish_state(const std::string& prefix, const PartTensors& saved, Pending pending,
+                              WishedState& wished) const {
   const auto elements = static_cast<std::uint64_t>(pending.parameter.numel());
   const auto want = [&](const std::string& name, std::uint64_t begin, std::uint64_t end,
                         const at::Tensor& into) {
@@ -132,7 +146,7 @@ void StateInParts::wish_state(const std::string& prefix, const PartTensors& save
                             " elements in the checkpoint, its parameter " +
                             std::to_string(elements));
     }
-    wishes.push_back({{name, begin, end}, bytes_of(into)});
+    wished.wishes_.push_back({{name, begin, end}, bytes_of(into)});
   };
   const PartTensor& step = saved.at(prefix + kStep);
   if (!step.is_shared || step.type != EntryType::kInt64) {
@@ -141,7 +155,7 @@ void StateInParts::wish_state(const std::string& prefix, const PartTensors& save
   pending.step = at::zeros({}, c10::kLong);
   want(prefix + kStep, 0, elements, pending.step);
   const SavedLayout& layout = layouts_.at(prefix);
-  for (const std::string& name : tensor_names(optimizer_)) {
+  for (const std::string& name : names_) {
     at::Tensor& tensor = pending.state.tensors.emplace_back();
     const auto found = saved.find(prefix + name);
     if (found == saved.end()) continue;
@@ -157,9 +171,10 @@ void StateInParts::wish_state(const std::string& prefix, const PartTensors& save
       want(prefix + name, pending.begin, pending.end, tensor);
     }
   }
+  wished.pending_.push_back(std::move(pending));
 }
 
-std::vector<OwnState> StateInParts::take() {
+std::vector<OwnState> WishedState::take() {
   const at::NoGradGuard no_grad;
   std::vector<OwnState> slices;
   for (Pending& pending : pending_) {
@@ -168,12 +183,11 @@ std::vector<OwnState> StateInParts::take() {
       if (!tensor.defined() || !pending.is_read_whole) continue;
       const bool lies_alike = tensor.strides() == pending.parameter.strides() &&
                               tensor.device() == pending.parameter.device();
-      if (!lies_alike) tensor = laid_out_like(pending.parameter, tensor);
-      if (pending.is_whole) continue;
-      tensor = tensor
-                   .as_strided({length(pending.begin, pending.end)}, {1},
-                               static_cast<std::int64_t>(pending.begin))
-                   .clone();
+      if (!pending.is_whole) {
+        tensor = part_of_state(tensor, pending.parameter, pending.begin, pending.end);
+      } else if (!lies_alike) {
+        tensor = laid_out_like(pending.parameter, tensor);
+      }
     }
     if (pending.is_whole) {
       write_state(optimizer_, pending.parameter, std::move(pending.state));

@@ -29,23 +29,16 @@ using OwnState = OptimizerSlices::OwnState;
 [[nodiscard]] RankParts save_state_in_parts(torch::optim::Optimizer& optimizer,
                                             const std::vector<OwnState>& own);
 
-/// Where a rank keeps what it reads of parts until it has all.
-class StateInParts {
+/// What a rank wants of parts, and where it keeps it until it has all.
+class WishedState {
  public:
-  explicit StateInParts(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
-
-  /// What the checkpoint says of the optimizer's parameters.
-  /// @throws CheckpointError  a parameter of another shape
-  void expect(const CheckpointState& saved);
-  /// The state of all parameters, whole, but of those in slices what is in `own`.
-  /// @throws CheckpointError  a tensor of another size than its parameter, or one that is missing
-  [[nodiscard]] std::vector<PartWish> wish(
-      const PartTensors& saved, const std::vector<OwnState>& own,
-      const std::function<bool(const at::Tensor& parameter)>& is_in_slices);
-  /// Gives the optimizer the state of whole parameters and returns that of slices.
+  [[nodiscard]] const std::vector<PartWish>& wishes() const noexcept { return wishes_; }
+  /// Once all are fulfilled: gives the optimizer the state of whole parameters and returns that of
+  /// slices.
   [[nodiscard]] std::vector<OwnState> take();
 
  private:
+  friend class StateInParts;
   // Of one parameter.
   struct Pending {
     at::Tensor parameter;
@@ -56,13 +49,38 @@ class StateInParts {
     ParameterState state = {};
     at::Tensor step = {};
   };
-
-  void wish_state(const std::string& prefix, const PartTensors& saved, Pending& pending,
-                  std::vector<PartWish>& wishes);
+  explicit WishedState(torch::optim::Optimizer& optimizer) : optimizer_(optimizer) {}
 
   torch::optim::Optimizer& optimizer_;
-  std::map<std::string, SavedLayout> layouts_;  ///< by prefix
   std::vector<Pending> pending_;
+  std::vector<PartWish> wishes_;
+};
+
+/// What a checkpoint with parts has of an optimizer.
+class StateInParts {
+ public:
+  explicit StateInParts(torch::optim::Optimizer& optimizer);
+
+  /// What the checkpoint says of the optimizer's parameters.
+  /// @throws CheckpointError  a parameter of another shape
+  void expect(const CheckpointState& saved);
+  /// The state of all parameters, whole, but of those in slices what is in `own`.
+  /// @throws CheckpointError  a tensor of another size than its parameter, one that is missing, or
+  ///                          one that is no state of this optimizer
+  [[nodiscard]] WishedState wish(
+      const PartTensors& saved, const std::vector<OwnState>& own,
+      const std::function<bool(const at::Tensor& parameter)>& is_in_slices) const;
+
+ private:
+  using Pending = WishedState::Pending;
+
+  void expect_known(const PartTensors& saved) const;
+  void wish_state(const std::string& prefix, const PartTensors& saved, Pending pending,
+                  WishedState& wished) const;
+
+  torch::optim::Optimizer& optimizer_;
+  std::vector<std::string> names_;              ///< of a ParameterState's tensors, in their order
+  std::map<std::string, SavedLayout> layouts_;  ///< by prefix
 };
 
 }  // namespace chainmail::internal

@@ -20,23 +20,26 @@ namespace chainmail::internal {
 struct OwnParts {
   int set = 0;
   ManifestFile file;  ///< that it has written; without a name for none
-  std::string head;   ///< the file's head and index
+  std::string head;   ///< the file's encoded_head()
   std::vector<ManifestTensor> tensors;
-  bool has_replica = false;
-  EntryDigest replica;  ///< of a file that would have the parts which another rank writes
+  std::vector<PartItem> items;
 
   static constexpr char kObjectName[] = "parts of tensors";
   static auto fields(auto& self) {
-    return std::tie(self.set, self.file, self.head, self.tensors, self.has_replica, self.replica);
+    return std::tie(self.set, self.file, self.head, self.tensors, self.items);
   }
 };
 
-/// This rank's, once its file is written. Local.
-[[nodiscard]] OwnParts own_parts(const SavePlace& place, const SaveJob& job, int rank);
+/// A file's head and index, to be sent.
+[[nodiscard]] std::string encoded_head(const FileIndex& index);
+
+/// This rank's, but the file. Local.
+[[nodiscard]] OwnParts own_parts(const SavePlace& place, const SaveJob& job);
 
 /// All tensors in parts, for the manifest. Collective.
-/// @throws CheckpointError  on all ranks, begins with `what`: parts leave a gap, overlap, differ in
-///                          what they should share, or differ from their copies
+/// @throws CheckpointError  on all ranks, begins with `what`: parts leave a gap, overlap, or differ
+///                          in what they should share; a rank with a copy of a part has more, less
+///                          or other state than the rank that writes it
 [[nodiscard]] std::vector<ManifestTensor> agree_on_parts(Communicator& communicator,
                                                          const SaveJob& job,
                                                          const std::vector<OwnParts>& ranks,

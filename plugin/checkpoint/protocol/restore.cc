@@ -24,10 +24,6 @@ struct Candidate {
   bool operator==(const Candidate&) const = default;
 };
 
-void add_problem(std::string& problems, const std::string& problem) {
-  if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
-}
-
 // What the folders of all ranks, or of one, hold.
 struct Inventory {
   std::vector<Candidate> candidates;

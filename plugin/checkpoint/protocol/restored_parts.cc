@@ -11,15 +11,12 @@
 #include <unordered_map>
 #include <utility>
 
+#include "plugin/checkpoint/protocol/part_agreement.h"
 #include "plugin/train/communicator/fields.h"
 
 namespace chainmail::internal {
 
 namespace {
-
-void add_line(std::string& problems, const std::string& problem) {
-  problems += (problems.empty() || problem.empty() ? "" : "; ") + problem;
-}
 
 // A file that has become unreadable gives an error for each entry.
 void keep_first(std::string& problem, const std::string& other) {
@@ -45,11 +42,6 @@ std::unordered_map<std::string, std::vector<int>> find_holders(
     std::ranges::sort(of_file);
   }
   return holders;
-}
-
-std::string head_of(const FileIndex& index) {
-  const std::vector<std::byte> head = encode_index(index);
-  return {reinterpret_cast<const char*>(head.data()), head.size()};
 }
 
 // Copies what `wish` wants of an entry's data.
@@ -98,7 +90,7 @@ void RestoredParts::verify_share(const SavePlace& place, const Generation& gener
       here_[file.name] = reader.index();
       report_.files.push_back(file.name);
     } catch (const std::exception& error) {
-      add_line(problems, error.what());
+      add_problem(problems, error.what());
     }
   }
 }
@@ -123,11 +115,11 @@ std::string RestoredParts::complete(Communicator& communicator, const Manifest& 
     if (!part.is_everywhere) {
       // What travels is checked by whoever it reaches, before it is used.
       const bool sends = communicator.rank() == part.holders.front();
-      const std::string head =
-          communicator.bcast_obj(sends ? head_of(part.index) : std::string(), part.holders.front());
-      add_line(problem, error_of([&] {
-                 part.index = check_index(std::as_bytes(std::span(head)), file.bytes, file.name);
-               }));
+      const std::string head = communicator.bcast_obj(
+          sends ? encoded_head(part.index) : std::string(), part.holders.front());
+      add_problem(problem, error_of([&] {
+                    part.index = check_index(std::as_bytes(std::span(head)), file.bytes, file.name);
+                  }));
     }
     parts[*set].push_back({file.name, part.index});
     files_.push_back(std::move(part));
@@ -180,8 +172,8 @@ std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, cons
   return {};
 }
 
-void RestoredParts::read(Communicator& communicator, int set,
-                         std::span<const PartWish> wishes) const {
+void RestoredParts::read(Communicator& communicator, int set, std::span<const PartWish> wishes,
+                         const std::string& what) const {
   WishesOf wishes_of;
   for (const PartWish& wish : wishes) wishes_of.emplace(wish.range.tensor, &wish);
   std::string problem;
@@ -198,7 +190,7 @@ void RestoredParts::read(Communicator& communicator, int set,
       for (const PartWish* const wish : takers) give(entry, range, data, *wish);
     }
   }
-  agree_on_success(communicator, "parts of the checkpoint became unreadable", problem);
+  agree_on_success(communicator, what + ": parts became unreadable", problem);
 }
 
 }  // namespace chainmail::internal

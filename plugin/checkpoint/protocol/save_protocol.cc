@@ -23,7 +23,7 @@ struct Contribution {
   int folder = 0;  ///< first rank that sees it
   int set = 0;
   EntryDigest set_digest;
-  std::vector<ManifestFile> files;
+  std::vector<ManifestFile> files;  ///< but that of parts
   OwnParts parts;
 
   static constexpr char kObjectName[] = "part of a checkpoint";
@@ -89,23 +89,26 @@ Contribution write_own_files(const SavePlace& place, SaveJob& job, int rank) {
   if (job.has_rank_image) {
     own.files.push_back(write_image(place, job, rank_file_name(rank), job.rank_image));
   }
+  own.parts = own_parts(place, job);
   if (job.has_part_image) {
-    own.files.push_back(write_image(place, job, part_file_name(place.set, rank), job.part_image));
+    own.parts.file = write_image(place, job, part_file_name(place.set, rank), job.part_image);
+    own.parts.head = encoded_head(job.part_image.index());
   }
-  own.parts = own_parts(place, job, rank);
   return own;
 }
 
 Manifest make_manifest(const SavePlace& place, const SaveJob& job,
-                       const std::vector<Contribution>& ranks,
+                       const std::vector<Contribution>& ranks, const std::vector<OwnParts>& parts,
                        std::vector<ManifestTensor> tensors) {
   Manifest manifest{.iteration = job.iteration,
                     .id = job.id,
                     .world_size = static_cast<int>(ranks.size()),
                     .set_count = place.set_count};
-  for (const Contribution& contribution : ranks) {
-    for (ManifestFile file : contribution.files) {
-      file.is_here = contribution.folder == place.members.rank;
+  for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
+    std::vector<ManifestFile> files = ranks[rank].files;
+    if (!parts[rank].file.name.empty()) files.push_back(parts[rank].file);
+    for (ManifestFile& file : files) {
+      file.is_here = ranks[rank].folder == place.members.rank;
       manifest.files.push_back(std::move(file));
     }
   }
@@ -124,15 +127,16 @@ void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJ
   Contribution own;
   agree_on_success(communicator, what,
                    error_of([&] { own = write_own_files(place, job, communicator.rank()); }));
-  const std::vector<Contribution> ranks = communicator.allgather_obj(own);
+  std::vector<Contribution> ranks = communicator.allgather_obj(own);
   expect_equal_sets(communicator, place, job, ranks, what);
   std::vector<OwnParts> parts;
-  for (const Contribution& of_rank : ranks) parts.push_back(of_rank.parts);
+  for (Contribution& of_rank : ranks) parts.push_back(std::move(of_rank.parts));
   std::vector<ManifestTensor> tensors = agree_on_parts(communicator, job, parts, what);
   agree_on_success(communicator, what, error_of([&] {
                      if (is_leader) {
-                       publish_generation(*place.files, place.run_folder,
-                                          make_manifest(place, job, ranks, std::move(tensors)));
+                       publish_generation(
+                           *place.files, place.run_folder,
+                           make_manifest(place, job, ranks, parts, std::move(tensors)));
                      }
                    }));
 }

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include <chainmail/communicator.h>
@@ -30,6 +31,16 @@ struct SavePlace {
   int set_count = 1;
 };
 
+/// Whose part of an item's tensors a rank has.
+struct PartItem {
+  std::string name;
+  std::uint64_t slice = 0;  ///< of the item: ranks with the same one have the same part
+  bool is_copy = false;     ///< another rank writes it
+
+  static constexpr char kObjectName[] = "item in parts";
+  static auto fields(auto& self) { return std::tie(self.name, self.slice, self.is_copy); }
+};
+
 /// What this rank adds to one generation.
 struct SaveJob {
   std::int64_t iteration = 0;
@@ -44,6 +55,7 @@ struct SaveJob {
   FileImage part_image;
   bool has_part_image = false;
   std::vector<ManifestTensor> tensors;
+  std::vector<PartItem> part_items;  ///< all, also those of which it has nothing
   /// Parts that it has and another rank writes: must be equal.
   FileIndex replica_index;
 };

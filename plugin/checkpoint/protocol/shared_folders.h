@@ -34,6 +34,11 @@ struct FolderMembers {
 void agree_on_success(Communicator& communicator, const std::string& what,
                       const std::string& error);
 
+/// Adds one to a line of problems; an empty one is none.
+inline void add_problem(std::string& problems, const std::string& problem) {
+  if (!problem.empty()) problems += (problems.empty() ? "" : "; ") + problem;
+}
+
 /// What `work` throws, as text; empty when it returns.
 template <typename Work>
 [[nodiscard]] std::string error_of(const Work& work) {

@@ -82,6 +82,8 @@ class OptimizerSlices {
   [[nodiscard]] std::vector<OwnState> own_state(const GradientExchange& exchange);
   /// Takes the state of some own_parts(), and cuts what whole state there is. Local.
   void take_state(const GradientExchange& exchange, std::vector<OwnState> states);
+  /// Which slices are this rank's: those of other ranks with the same number are equal.
+  [[nodiscard]] std::size_t slice() const noexcept { return slice_; }
   /// Whether other ranks have the same slices, and one of them saves them. Local.
   [[nodiscard]] bool is_copy() const;
 

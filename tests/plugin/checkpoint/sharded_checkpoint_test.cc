@@ -104,7 +104,7 @@ TEST(ShardedCheckpoint, IsReadByAnyJob) { check_pairs(Kind::kAdam, 4); }
 
 // The long form: tests/soak/sharding/sharding.sh.
 TEST(ShardedCheckpoint, DISABLED_OfEveryOptimizerIsReadByEveryJob) {
-  for (const Kind kind : {Kind::kSgd, Kind::kAdam, Kind::kAdamW, Kind::kRmsprop}) {
+  for (const Kind kind : {Kind::kSgd, Kind::kAdam, Kind::kAdamW, Kind::kRmsprop, Kind::kAdagrad}) {
     SCOPED_TRACE(static_cast<int>(kind));
     check_pairs(kind, 1);
   }
@@ -113,7 +113,7 @@ TEST(ShardedCheckpoint, DISABLED_OfEveryOptimizerIsReadByEveryJob) {
 TEST(ShardedCheckpoint, OfOtherOptimizers) {
   const std::vector<ShardJob> jobs = {
       {{1}, Sharding::kNone}, {{3}, Sharding::kNode}, {{2, 2}, Sharding::kNode}};
-  for (const Kind kind : {Kind::kSgd, Kind::kAdamW, Kind::kRmsprop}) {
+  for (const Kind kind : {Kind::kSgd, Kind::kAdamW, Kind::kRmsprop, Kind::kAdagrad}) {
     for (const ShardJob& writer : jobs) {
       const ScratchFolder scratch;
       SCOPED_TRACE(static_cast<int>(kind));

@@ -11,7 +11,9 @@
 #include <cstring>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <stdexcept>
 
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/state_in_parts.h"
@@ -243,19 +245,23 @@ TEST(ShardedDamage, EveryCallOfEveryRankMayFail) {
   }
 }
 
-// What a save says on all ranks when `spoil` has changed Adam's state of one slice.
+// Adam's states of this rank's slices.
+std::vector<torch::optim::AdamParamState*> states_of(torch::optim::Optimizer& optimizer) {
+  std::vector<torch::optim::AdamParamState*> states;
+  for (const auto& [key, state] : optimizer.state()) {
+    auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(state.get());
+    if (adam != nullptr) states.push_back(adam);
+  }
+  return states;
+}
+
+// What a save says on all ranks when `spoil` has changed what one has of the optimizer's state.
 std::vector<std::string> errors_of_save(
-    const Shape& shape, int culprit,
-    const std::function<void(torch::optim::AdamParamState&)>& spoil) {
+    const Shape& shape, int culprit, const std::function<void(torch::optim::Optimizer&)>& spoil) {
   const ScratchFolder scratch;
   const auto job = [&](const Comm& comm, MultiNodeCheckpointer& checkpointer, Pupil& pupil) {
-    pupil.train(0, 1);
-    if (comm->rank() == culprit) {
-      for (auto& [key, state] : pupil.optimizer->actual_optimizer().state()) {
-        auto* const adam = dynamic_cast<torch::optim::AdamParamState*>(state.get());
-        if (adam != nullptr) spoil(*adam);
-      }
-    }
+    pupil.train(0, 2);  // the second step cuts the state of the first
+    if (comm->rank() == culprit) spoil(pupil.optimizer->actual_optimizer());
     checkpointer.save(1);
     checkpointer.wait();
   };
@@ -264,14 +270,63 @@ std::vector<std::string> errors_of_save(
   return errors;
 }
 
+constexpr const char* kAdvice = "maybe_load() on all ranks";
+
 TEST(ShardedDamage, ASaveFailsWhereCopiesOrStepsDiffer) {
-  const auto add = [](torch::optim::AdamParamState& state) { state.exp_avg().add_(1); };
+  const auto add = [](torch::optim::Optimizer& optimizer) {
+    for (auto* const state : states_of(optimizer)) state->exp_avg().add_(1);
+  };
   EXPECT_THAT(errors_of_save({2, 2}, 3, add),
-              Each(AllOf(HasSubstr("/exp_avg["), HasSubstr("of rank 3 should be that of set-0"))));
-  const auto count = [](torch::optim::AdamParamState& state) { state.step(state.step() + 1); };
+              Each(AllOf(HasSubstr("rank 3 on "), HasSubstr("/exp_avg["),
+                         HasSubstr("' should be that of set-0.part-1.bin and differs"),
+                         HasSubstr(kAdvice))));
+  const auto count = [](torch::optim::Optimizer& optimizer) {
+    for (auto* const state : states_of(optimizer)) state->step(state->step() + 1);
+  };
   EXPECT_THAT(errors_of_save({3}, 1, count),
               Each(AllOf(HasSubstr("/step["), HasSubstr("set-0.part-1.bin"),
-                         HasSubstr("have different values"))));
+                         HasSubstr("have different values"), HasSubstr(kAdvice))));
+}
+
+// Forgets the state of up to `count` slices.
+auto forget(std::size_t count) {
+  return [count](torch::optim::Optimizer& optimizer) {
+    std::vector<void*> keys;
+    for (const auto& [key, state] : optimizer.state()) {
+      const bool is_of_slice = dynamic_cast<torch::optim::AdamParamState*>(state.get()) != nullptr;
+      if (is_of_slice && keys.size() < count) keys.push_back(key);
+    }
+    for (void* const key : keys) optimizer.state().erase(key);
+  };
+}
+
+TEST(ShardedDamage, ASaveFailsWhereACopyHasLess) {
+  const auto is_missing = [](const std::string& rank, const std::string& file) {
+    return Each(AllOf(HasSubstr(rank + " on "), HasSubstr("' should be that of " + file),
+                      HasSubstr(" and is missing (of 'optimizer' there are "), HasSubstr(kAdvice)));
+  };
+  EXPECT_THAT(errors_of_save({2, 2}, 2, forget(1)), is_missing("rank 2", "set-0.part-0.bin"));
+  EXPECT_THAT(errors_of_save({2, 2}, 3, forget(100)), is_missing("rank 3", "set-0.part-1.bin"));
+  // The rank that writes has lost all, and so has no file.
+  EXPECT_THAT(
+      errors_of_save({1, 1}, 0, forget(100)),
+      Each(AllOf(HasSubstr("rank 1 on "), HasSubstr("no rank of its replica set writes 'opt"),
+                 HasSubstr(" and 0 on the rank that writes them"))));
+}
+
+// Ranks beyond the smallest node's have no slice, and before the first step nobody has any state.
+TEST(ShardedDamage, CopiesOfNothingAreFine) {
+  for (const Shape& shape : {Shape{1, 2}, Shape{2, 1}}) {
+    const ScratchFolder scratch;
+    const auto save = [](const Comm&, MultiNodeCheckpointer& checkpointer, Pupil& pupil) {
+      checkpointer.save(0);
+      pupil.train(0, 1);
+      checkpointer.save(1);
+      checkpointer.wait();
+    };
+    EXPECT_THAT(errors_of_job(shape, scratch, save), Each(""));
+    expect_resumes({2}, scratch, 1);
+  }
 }
 
 TEST(ShardedDamage, FoldersOfNodesMakeOneCheckpointTogether) {
@@ -285,6 +340,72 @@ TEST(ShardedDamage, FoldersOfNodesMakeOneCheckpointTogether) {
   }
   flip_last_byte(scratch.path() + "/0" + name);
   expect_resumes({2, 2}, scratch, 1, true);
+}
+
+// What every rank says that loads the generation with `add` added to it.
+std::vector<std::string> errors_of_load(
+    const ScratchFolder& scratch,
+    const std::function<void(MultiNodeCheckpointer::Impl&, Pupil&)>& add) {
+  return errors_with_communicator({2}, "hierarchical", [&](const Comm& comm) {
+    Pupil pupil(comm, Kind::kAdam, Sharding::kNode);
+    auto impl = internal::make_checkpointer_impl(comm, "run", {}, {.path = scratch.path()},
+                                                 internal::posix_file_system());
+    add(*impl, pupil);
+    MultiNodeCheckpointer checkpointer(std::move(impl));
+    (void)checkpointer.maybe_load();
+  });
+}
+
+internal::CheckpointItem empty_item(const std::string& name) {
+  return internal::callbacks_item(
+      name, {.save = [] { return CheckpointState(); }, .load = [](const CheckpointState&) {}});
+}
+
+TEST(ShardedDamage, ErrorsOfALoadNameGenerationAndItem) {
+  const ScratchFolder scratch;
+  save_generations({2}, scratch, 1);
+  const std::string what = "cannot resume from " + folder_of(scratch, 1) + ": ";
+  EXPECT_THAT(
+      errors_of_load(scratch, [](auto& impl, Pupil&) { impl.add(empty_item("optimizer")); }),
+      Each(AllOf(HasSubstr(what + "rank 0 on "), HasSubstr(": 'optimizer': the checkpoint has"),
+                 HasSubstr("parts of 'group 0/parameter 0/exp_avg'"),
+                 HasSubstr("use another name for the run"))));
+  const auto add_full = [](auto& impl, Pupil& pupil) {
+    internal::CheckpointItem item =
+        internal::multi_node_optimizer_item("optimizer", *pupil.optimizer);
+    item.wish_parts = [](const internal::PartTensors&) -> internal::PartWishes {
+      return {{}, [] { throw std::runtime_error("full"); }};
+    };
+    impl.add(std::move(item));
+  };
+  EXPECT_THAT(errors_of_load(scratch, add_full),
+              Each(AllOf(HasSubstr(what + "rank 0 on "), HasSubstr(": 'optimizer': full"))));
+}
+
+TEST(ShardedDamage, APartThatVanishesDuringALoadIsNamedAndNothingIsKept) {
+  const ScratchFolder scratch;
+  save_generations({2}, scratch, 1);
+  std::atomic<int> kept = 0;
+  const auto add = [&](auto& impl, Pupil& pupil) {
+    internal::CheckpointItem item =
+        internal::multi_node_optimizer_item("optimizer", *pupil.optimizer);
+    item.wish_parts = [&kept, wish = item.wish_parts](const internal::PartTensors& saved) {
+      internal::PartWishes wished = wish(saved);
+      ++kept;
+      const std::shared_ptr<void> counted(nullptr, [&kept](void*) { --kept; });
+      wished.take = [counted, take = wished.take] { take(); };
+      return wished;
+    };
+    item.finish = [&scratch] {
+      std::filesystem::remove(folder_of(scratch, 1) + "/set-0.part-1.bin");
+    };
+    impl.add(std::move(item));
+  };
+  EXPECT_THAT(errors_of_load(scratch, add),
+              Each(AllOf(HasSubstr("cannot resume from " + folder_of(scratch, 1)),
+                         HasSubstr(": parts became unreadable: rank "),
+                         HasSubstr("set-0.part-1.bin: cannot be opened"))));
+  EXPECT_EQ(kept, 0);
 }
 
 // A checkpoint whose digests are right may still be another program's.
@@ -338,7 +459,23 @@ TEST(ShardedDamage, ValuesThatPassForTensorsAreRefused) {
       {prefix + "exp_avg", {12, internal::EntryType::kFloat32, false}},
       {prefix + "exp_avg_sq", {12, internal::EntryType::kFloat32, false}}};
   const auto nobody = [](const torch::Tensor&) { return false; };
-  EXPECT_EQ(state.wish(tensors, {}, nobody).size(), 3U);
+  EXPECT_EQ(state.wish(tensors, {}, nobody).wishes().size(), 3U);
+  const auto refusal_with = [&](const std::string& name) -> std::string {
+    internal::PartTensors more = tensors;
+    more[name] = {12, internal::EntryType::kFloat32, false};
+    try {
+      (void)state.wish(more, {}, nobody);
+    } catch (const CheckpointError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  for (const char* const name :
+       {"group 0/parameter 1/exp_avg", "group 0/parameter 0/exp", "group 0/parameter 0"}) {
+    EXPECT_THAT(refusal_with(name),
+                AllOf(HasSubstr("'" + std::string(name) + "', which is no state of the program's"),
+                      HasSubstr("Adam with 1 groups of 1 parameters"), HasSubstr("give the opt")));
+  }
   tensors[prefix + "exp_avg"].is_shared = true;
   expect_shape({3, 4}, {4, 1});
   try {

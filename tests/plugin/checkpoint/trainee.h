@@ -39,7 +39,7 @@ struct NetImpl : torch::nn::Module {
 };
 TORCH_MODULE(Net);
 
-enum class Kind { kSgd, kAdam, kAdamW, kRmsprop };
+enum class Kind { kSgd, kAdam, kAdamW, kRmsprop, kAdagrad };
 
 inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(Kind kind, Net& net) {
   using namespace torch::optim;
@@ -52,6 +52,8 @@ inline std::unique_ptr<torch::optim::Optimizer> make_optimizer(Kind kind, Net& n
       return std::make_unique<AdamW>(net->parameters(), AdamWOptions(0.01).amsgrad(true));
     case Kind::kRmsprop:
       return std::make_unique<RMSprop>(net->parameters(), RMSpropOptions(0.01).momentum(0.5));
+    case Kind::kAdagrad:
+      return std::make_unique<Adagrad>(net->parameters(), AdagradOptions(0.01));
   }
   return nullptr;
 }

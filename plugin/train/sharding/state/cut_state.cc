@@ -19,19 +19,6 @@
 
 namespace chainmail::internal {
 
-namespace {
-
-// The part of a state's tensor, which is laid out like its parameter.
-at::Tensor part_of_state(const at::Tensor& whole, const at::Tensor& parameter, std::size_t begin,
-                         std::size_t end) {
-  const at::Tensor like = whole.strides() == parameter.strides()
-                              ? whole
-                              : at::empty_like(parameter, whole.options()).copy_(whole);
-  return row_of(like, begin, end).clone();
-}
-
-}  // namespace
-
 // Then a mark is there, and nothing has come that is not of a slice.
 bool OptimizerSlices::is_all_cut() const {
   return is_sliced_ && has_known_state_ && is_marked_sliced(*optimizer_) &&

@@ -7,9 +7,11 @@
 #include <type_traits>
 #include <utility>
 
+#include <ATen/ATen.h>
 #include <chainmail/error.h>
 
 #include "plugin/train/optimizer/state_members.h"
+#include "plugin/train/sharding/slice_gather.h"
 
 namespace chainmail::internal {
 
@@ -68,6 +70,14 @@ void write_state(torch::optim::Optimizer& optimizer, const at::Tensor& key, Para
     });
     optimizer.state()[key.unsafeGetTensorImpl()] = std::move(made);
   });
+}
+
+at::Tensor part_of_state(const at::Tensor& whole, const at::Tensor& parameter, std::size_t begin,
+                         std::size_t end) {
+  const at::Tensor like = whole.strides() == parameter.strides()
+                              ? whole
+                              : at::empty_like(parameter, whole.options()).copy_(whole);
+  return row_of(like, begin, end).clone();
 }
 
 void mark_sliced(torch::optim::Optimizer& optimizer) {

@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -31,6 +32,10 @@ struct ParameterState {
                                                        const at::Tensor& key);
 /// In place of what is there.
 void write_state(torch::optim::Optimizer& optimizer, const at::Tensor& key, ParameterState state);
+/// The elements `begin` to `end` of a state's tensor, in the order in which `parameter`, of the
+/// same shape, has its own in memory: a copy.
+[[nodiscard]] at::Tensor part_of_state(const at::Tensor& whole, const at::Tensor& parameter,
+                                       std::size_t begin, std::size_t end);
 
 /// From now on saving the optimizer by torch throws InvalidArgument, since a part of its state is
 /// on other ranks.
