@@ -4,6 +4,7 @@
 #include "plugin/nn/parallel/exchange_node.h"
 
 #include <atomic>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 
@@ -37,15 +38,42 @@ class ExchangeNode final : public Node {
     if (at::GradMode::is_enabled()) {
       throw InvalidArgument(name_ + " has no second derivative: backward() without create_graph");
     }
+    const ExchangeBackward backward = kept_backward();
+    if (!backward) return pass_by(gradients);
     has_run_ = true;
-    variable_list result = backward_({gradients.begin() + 1, gradients.end()});
+    variable_list result = backward({gradients.begin() + 1, gradients.end()});
     result.insert(result.begin(), at::Tensor());
     return result;
   }
 
+  // After a walk that does not retain the graph. What is left may live as long as any result: it
+  // must not keep a communicator open.
+  void release_variables() override {
+    ExchangeBackward released;
+    const std::lock_guard lock(mutex_);
+    released.swap(backward_);
+  }
+
  private:
+  ExchangeBackward kept_backward() {
+    const std::lock_guard lock(mutex_);
+    return backward_;
+  }
+
+  // The other ranks have had their part of this node. A walk that brings it nothing is on its way
+  // from a later one, to nodes that have run too.
+  variable_list pass_by(const variable_list& gradients) const {
+    for (const at::Tensor& gradient : gradients) {
+      if (!gradient.defined()) continue;
+      throw InvalidArgument(name_ + ": backward has been here and has freed the graph; call " +
+                            "backward() once, of the sum of the losses, or the first one with " +
+                            "retain_graph on all ranks");
+    }
+    return variable_list(num_outputs());
+  }
+
   const std::string name_;
-  const ExchangeBackward backward_;
+  ExchangeBackward backward_;  // empty when it is released
   std::atomic<bool> has_run_{false};
 };
 

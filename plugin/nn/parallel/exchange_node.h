@@ -5,6 +5,8 @@
 //
 // A token is a zero that a node leaves and the next one takes: backward reaches the former only
 // after the latter has run. Local, like everything here; what a node runs is another matter.
+//
+// A node runs once, or as often as backward retains the graph: the other ranks count with that.
 
 #pragma once
 

@@ -12,6 +12,9 @@
 // backward() on every rank gives the gradients of the *sum* of all ranks' losses. An optimizer that
 // takes the mean of the parameters' gradients then steps by the gradient of the mean loss.
 //
+// Backward goes through a function once, or as often as all ranks retain the graph, and throws
+// InvalidArgument otherwise; allreduce, allgather and reduce_scatter do as torch's own functions.
+//
 // What leaves no tensor that a rank's loss is made of is lost to its backward, and a rank that
 // waits for it there waits in vain: that is what delegates and pseudo_connect() are for, as in
 // ChainerMN. <chainmail/nn/parallel/chain.h> has the same functions without that care.

@@ -36,6 +36,11 @@ namespace chainmail {
 /// the graph alive. Under torch::NoGradGuard on all ranks nothing is kept. Functions of two Chains
 /// of the same communicator have no order among each other: use one.
 ///
+/// Backward goes through a function once. Through a loss of its own, called on a tensor, it may
+/// come before the Chain's, which then goes through the rest; with a gradient for a function that
+/// it has been through it throws InvalidArgument, unless all ranks have called the first one with
+/// retain_graph.
+///
 /// @code
 /// chainmail::Chain chain(comm);
 /// if (comm->rank() == 0) {

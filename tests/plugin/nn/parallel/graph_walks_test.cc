@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Backward that comes more than once, through parts of a graph, or where a rank has nothing that
+// leads it there.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/torch.h>
+
+#include <chainmail/error.h>
+#include <chainmail/nn/functions.h>
+#include <chainmail/nn/parallel/chain.h>
+#include <chainmail/nn/parallel/layers.h>
+
+#include "tests/plugin/support/thread_world.h"
+
+namespace chainmail {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using CommPtr = std::shared_ptr<Communicator>;
+using Tensors = std::vector<torch::Tensor>;
+
+torch::Tensor ones_of(std::int64_t size) { return torch::ones({size}, torch::requires_grad()); }
+
+bool has_all(const torch::Tensor& tensor, double value) {
+  return tensor.defined() && tensor.eq(value).all().item<bool>();
+}
+
+auto refuses_second_walk() { return ThrowsMessage<InvalidArgument>(HasSubstr("retain_graph")); }
+
+// More steps than there are tags of gradients: one that went twice would be taken for a later one.
+TEST(GraphWalks, ALossOfItsOwnMayGoBeforeTheChain) {
+  constexpr int kSteps = 4100;
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    Chain chain(comm);
+    for (int step = 0; step < kSteps; ++step) {
+      const auto x = ones_of(1);
+      if (comm->rank() == 0) {
+        const auto h = chain.recv(1);
+        chain.send(x, 1);
+        (h * 2).sum().backward();
+        chain.backward();
+      } else {
+        chain.send(x, 0);
+        chain.backward((chain.recv(0) * 3).sum());
+      }
+      ASSERT_TRUE(has_all(x.grad(), comm->rank() == 0 ? 3 : 2)) << step;
+    }
+  });
+}
+
+TEST(GraphWalks, RefuseToGoTwiceThroughWhatIsFreed) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    Chain chain(comm);
+    const auto x = ones_of(3);
+    if (comm->rank() == 0) {
+      chain.send(x, 1);
+      chain.backward();
+      EXPECT_TRUE(has_all(x.grad(), 1));
+    } else {
+      const auto h = chain.recv(0);
+      chain.backward(h.sum());
+      EXPECT_THAT([&] { chain.backward((h * 2).sum()); }, refuses_second_walk());
+    }
+    const auto y = functions::bcast(comm, x);
+    const auto wide = functions::pseudo_connect(functions::send(x, comm, 1 - comm->rank()), x);
+    const auto got = functions::recv(comm, 1 - comm->rank());
+    for (const auto& loss : {y.sum(), got.sum(), wide.sum()}) loss.backward();
+    for (const auto& loss : {y.sum(), got.sum(), wide.sum()}) {
+      EXPECT_THAT([&] { loss.backward(); }, refuses_second_walk());
+    }
+  });
+}
+
+TEST(GraphWalks, GoAgainWhereTheGraphIsRetained) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    Chain chain(comm);
+    const auto x = ones_of(3);
+    chain.send(x, 1 - comm->rank());
+    const auto sum = chain.allreduce(x) + chain.recv(1 - comm->rank());
+    const auto loss = chain.connect((sum * sum).sum());
+    loss.backward({}, /*retain_graph=*/true);
+    EXPECT_TRUE(has_all(x.grad(), 3 * 2 * 3));
+    loss.backward();
+    EXPECT_TRUE(has_all(x.grad(), 2 * 3 * 2 * 3));
+  });
+}
+
+// A loss that is kept for a log, say.
+TEST(GraphWalks, ResultsKeepNoCommunicatorOpen) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& given) {
+    CommPtr comm = given->split(0, given->rank());
+    const std::weak_ptr<Communicator> watched = comm;
+    const auto x = torch::ones({2, 4}, torch::requires_grad());
+    torch::Tensor loss;
+    {
+      Chain chain(comm);
+      ColumnParallelLinear layer(torch::nn::LinearOptions(4, 4), comm);
+      chain.send(chain.bcast(x), 1 - comm->rank());
+      loss = chain.connect(layer->forward(chain.recv(1 - comm->rank())).sum());
+    }
+    comm.reset();
+    EXPECT_FALSE(watched.expired());  // backward needs it
+    loss.backward();
+    EXPECT_TRUE(watched.expired());
+    EXPECT_EQ(x.grad().defined(), given->rank() == 0);
+  });
+}
+
+// What comes needs no gradient where it is from, and leads to what went all the same.
+// Backward of a collective needs all ranks, and one gets only what nobody needs a gradient of.
+// As of a table that is looked up in.
+}  // namespace
+}  // namespace chainmail
