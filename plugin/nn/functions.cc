@@ -3,6 +3,7 @@
 
 #include <chainmail/nn/functions.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -97,7 +98,10 @@ at::Tensor recv(const CommPtr& communicator, int rank, const at::Tensor& delegat
 
 std::vector<at::Tensor> recv_list(const CommPtr& communicator, int rank, const at::Tensor& delegate,
                                   int tag) {
-  return internal::receive_message(communicator, delegate, rank, tag).results;
+  internal::Exchanged exchanged = internal::receive_message(communicator, delegate, rank, tag);
+  const auto has_gradient = [](const at::Tensor& x) { return x.requires_grad(); };
+  if (std::ranges::any_of(exchanged.results, has_gradient)) return std::move(exchanged.results);
+  return internal::connect_to(exchanged.token, exchanged.results);  // it leads to the delegate
 }
 
 at::Tensor bcast(const CommPtr& communicator, const at::Tensor& x, int root) {

@@ -76,7 +76,8 @@ namespace chainmail::functions {
 
 /// The tensor that `rank` sends with that tag, and which needs a gradient if it does there. Only
 /// the two ranks call. Backward: sends the gradient to `rank`, then goes on with `delegate`'s, if
-/// there is one.
+/// there is one; a tensor that needs no gradient at `rank` leads to that alone. Integers lead
+/// nowhere: use pseudo_connect().
 /// @throws InvalidArgument  as send(); the message has several tensors
 [[nodiscard]] CHAINMAIL_API at::Tensor recv(const std::shared_ptr<Communicator>& communicator,
                                             int rank, const at::Tensor& delegate = {}, int tag = 0);

@@ -116,6 +116,24 @@ TEST(GraphWalks, ResultsKeepNoCommunicatorOpen) {
 }
 
 // What comes needs no gradient where it is from, and leads to what went all the same.
+TEST(GraphWalks, RecvLeadsToItsDelegate) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto x = ones_of(3);
+    if (comm->rank() == 0) {
+      const auto delegate = functions::send(x * 2, comm, 1);
+      const auto got = functions::recv(comm, 1, delegate);
+      EXPECT_TRUE(has_all(got.detach(), 3));
+      (got * ones_of(3)).sum().backward();
+      EXPECT_TRUE(has_all(x.grad(), 10));
+    } else {
+      const auto got = functions::recv(comm, 0);
+      const torch::Tensor plain = torch::full({3}, 3.0F);
+      EXPECT_FALSE(functions::send(plain, comm, 0).requires_grad());
+      (got * 5).sum().backward();
+    }
+  });
+}
+
 // Backward of a collective needs all ranks, and one gets only what nobody needs a gradient of.
 // As of a table that is looked up in.
 }  // namespace
