@@ -28,11 +28,19 @@ std::size_t index_of(int rank) { return static_cast<std::size_t>(rank); }
 
 bool do_any_need(const std::vector<Head>& heads) { return std::ranges::any_of(heads, needs_any); }
 
-// Everything has a gradient that needs_gradient() said so of, on the rank that it came from.
-std::vector<bool> as_bools(const std::vector<std::uint8_t>& flags) {
-  std::vector<bool> bools;
-  for (const std::uint8_t flag : flags) bools.push_back(at::GradMode::is_enabled() && flag != 0);
-  return bools;
+// Everything has a gradient that needs_gradient() said so of, on the rank that it came from. Where
+// this rank gets nothing of that kind, all that can have one: backward is collective, and comes
+// through a result.
+std::vector<bool> which_have_gradients(const std::vector<std::uint8_t>& flags,
+                                       const Tensors& results) {
+  const bool none = std::ranges::all_of(flags, [](std::uint8_t flag) { return flag == 0; });
+  std::vector<bool> have;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    const c10::ScalarType type = results[i].scalar_type();
+    const bool has = none ? at::isFloatingType(type) || at::isComplexType(type) : flags[i] != 0;
+    have.push_back(at::GradMode::is_enabled() && has);
+  }
+  return have;
 }
 
 // That of a result, zeros where there is none.
@@ -120,7 +128,7 @@ Exchanged gather_to_root_in_graph(const CommPtr& communicator, const at::Tensor&
       token, {.name = "gather",
               .arguments = {x},
               .results = received,
-              .have_gradients = is_root ? as_bools(needs) : std::vector<bool>{},
+              .have_gradients = which_have_gradients(needs, received),
               .backward = [communicator, root, is_root, shapes, needs](const Tensors& gradients) {
                 Tensors sent(is_root ? needs.size() : 0);
                 for (std::size_t r = 0; r < sent.size(); ++r) {
@@ -148,7 +156,7 @@ Exchanged scatter_in_graph(const CommPtr& communicator, const at::Tensor& token,
       token, {.name = "scatter",
               .arguments = is_root ? tensors.vec() : Tensors{},
               .results = {received},
-              .have_gradients = {as_bools(head.needs_gradient)[own]},
+              .have_gradients = which_have_gradients({head.needs_gradient[own]}, {received}),
               .backward = [communicator, root, own, head](const Tensors& gradients) {
                 const bool needs = head.needs_gradient[own] != 0;
                 return gather_tensors(*communicator,
@@ -179,7 +187,7 @@ Exchanged alltoall_in_graph(const CommPtr& communicator, const at::Tensor& token
   return record_exchange(token, {.name = "alltoall",
                                  .arguments = tensors.vec(),
                                  .results = results,
-                                 .have_gradients = as_bools(needs),
+                                 .have_gradients = which_have_gradients(needs, results),
                                  .backward = [communicator, shapes = forward.received, backward,
                                               needs](const Tensors& gradients) {
                                    Tensors sent(needs.size());

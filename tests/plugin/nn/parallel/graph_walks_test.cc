@@ -135,6 +135,25 @@ TEST(GraphWalks, RecvLeadsToItsDelegate) {
 }
 
 // Backward of a collective needs all ranks, and one gets only what nobody needs a gradient of.
+TEST(GraphWalks, CollectivesReachRanksThatGetNothingWithAGradient) {
+  testing::with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto weight = ones_of(2);
+    const auto x = ones_of(2);
+    const torch::Tensor plain = torch::ones({2});
+    const bool is_first = comm->rank() == 0;
+    const auto part = functions::scatter(comm, is_first ? Tensors{plain, plain, x} : Tensors{});
+    (part * weight).sum().backward();
+    const Tensors all = functions::alltoall(comm, {plain, is_first ? x : plain, plain});
+    ((all[0] + all[1] + all[2]) * weight).sum().backward();
+    EXPECT_EQ(x.grad().defined(), is_first);
+    if (is_first) {
+      EXPECT_TRUE(has_all(x.grad(), 2));
+    }
+    EXPECT_TRUE(has_all(weight.grad(), 4));
+    EXPECT_TRUE(has_all(functions::bcast(comm, plain), 1));  // all are at the same place
+  });
+}
+
 // As of a table that is looked up in.
 }  // namespace
 }  // namespace chainmail
