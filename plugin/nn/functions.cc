@@ -13,6 +13,7 @@
 
 #include "plugin/nn/graph_collectives.h"
 #include "plugin/nn/parallel/collectives.h"
+#include "plugin/nn/parallel/exchange_node.h"
 #include "plugin/nn/parallel/messages.h"
 
 namespace chainmail::functions {
@@ -37,7 +38,8 @@ struct AllReduceSum : torch::autograd::Function<AllReduceSum> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {allreduce(internal::saved_communicator(context), gradients[0]), at::Tensor()};
+    const at::Tensor gradient = internal::dense_gradient(gradients[0]);
+    return {allreduce(internal::saved_communicator(context), gradient), at::Tensor()};
   }
 };
 
@@ -50,7 +52,11 @@ struct AllGather : torch::autograd::Function<AllGather> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {reduce_scatter(internal::saved_communicator(context), gradients), at::Tensor()};
+    variable_list dense;
+    for (const at::Tensor& gradient : gradients) {
+      dense.push_back(internal::dense_gradient(gradient));
+    }
+    return {reduce_scatter(internal::saved_communicator(context), dense), at::Tensor()};
   }
 };
 
@@ -62,7 +68,8 @@ struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    variable_list result = allgather(internal::saved_communicator(context), gradients[0]);
+    variable_list result =
+        allgather(internal::saved_communicator(context), internal::dense_gradient(gradients[0]));
     result.emplace_back();
     return result;
   }

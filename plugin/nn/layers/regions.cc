@@ -28,7 +28,7 @@ at::Tensor record_one(std::string name, const at::Tensor& x, const at::Tensor& r
                     shape = shape_of(result)](const std::vector<at::Tensor>& gradients) {
     const at::Tensor& gradient = gradients.front();
     return std::vector<at::Tensor>{
-        backward(gradient.defined() ? gradient : empty_of(shape).zero_())};
+        backward(gradient.defined() ? dense_gradient(gradient) : empty_of(shape).zero_())};
   };
   return record_exchange({}, {.name = std::move(name),
                               .arguments = {x},

@@ -110,6 +110,10 @@ bool is_spent(const at::Tensor& token) {
   return node != nullptr && node->has_run();
 }
 
+at::Tensor dense_gradient(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+}
+
 bool needs_gradient(const at::Tensor& tensor) {
   return at::GradMode::is_enabled() && tensor.defined() && tensor.requires_grad();
 }

@@ -40,6 +40,9 @@ struct ExchangeRecord {
 /// Whether a walk backwards has come through the node that left `token`: it leads nowhere any more.
 [[nodiscard]] bool is_spent(const at::Tensor& token);
 
+/// `gradient` without gaps: that of a tensor that was looked up in may be sparse.
+[[nodiscard]] at::Tensor dense_gradient(const at::Tensor& gradient);
+
 /// Whether autograd would record something of `tensor` now.
 [[nodiscard]] bool needs_gradient(const at::Tensor& tensor);
 

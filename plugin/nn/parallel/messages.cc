@@ -105,9 +105,8 @@ std::string as_bytes(const T& value) {
 // A gradient as its forward tensor lies in memory; a copy, since autograd may go on with its own.
 at::Tensor dense_copy(const at::Tensor& gradient, const TensorShape& shape) {
   const at::NoGradGuard no_grad;
-  const at::Tensor dense = gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
   at::Tensor copy = empty_of(shape);
-  return copy.copy_(dense);
+  return copy.copy_(dense_gradient(gradient));
 }
 
 std::vector<at::Tensor> send_gradients(const Message& message,

@@ -155,5 +155,26 @@ TEST(GraphWalks, CollectivesReachRanksThatGetNothingWithAGradient) {
 }
 
 // As of a table that is looked up in.
+TEST(GraphWalks, TakeSparseGradients) {
+  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto look_up = [](const torch::Tensor& table) {
+      const auto rows = torch::tensor({0, 2}, torch::kLong);
+      return torch::embedding(table, rows, -1, /*scale_grad_by_freq=*/false, /*sparse=*/true).sum();
+    };
+    const auto table = torch::ones({4, 2}, torch::requires_grad());
+    look_up(functions::allreduce(comm, table)).backward();
+    look_up(functions::allgather(comm, table)[0]).backward();
+    look_up(functions::reduce_scatter(comm, {table, table})).backward();
+    Chain chain(comm);
+    chain.send(table, 1 - comm->rank());
+    const auto got = chain.recv(1 - comm->rank());
+    ColumnParallelLinear layer(torch::nn::LinearOptions(2, 2), comm);
+    chain.backward(look_up(got) + look_up(chain.bcast(table)) + look_up(layer->forward(got)));
+    EXPECT_FALSE(table.grad().is_sparse());
+    EXPECT_EQ(table.grad()[1].count_nonzero().item<int>(), 0);
+    EXPECT_EQ(layer->weight.grad().count_nonzero().item<int>(), 2);
+  });
+}
+
 }  // namespace
 }  // namespace chainmail
