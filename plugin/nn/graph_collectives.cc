@@ -11,6 +11,7 @@
 #include <torch/torch.h>
 
 #include "plugin/job/torch_group.h"
+#include "plugin/tensor/element_type.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/parts.h"
 
@@ -78,14 +79,9 @@ void check_parts(Communicator& communicator, at::ArrayRef<at::Tensor> parts) {
     throw InvalidArgument("reduce_scatter: " + std::to_string(parts.size()) + " tensors for " +
                           std::to_string(communicator.size()) + " ranks");
   }
-  for (const at::Tensor& part : parts) {
-    check_tensor(part, "reduce_scatter");
-    if (part.scalar_type() != parts[0].scalar_type()) {
-      throw InvalidArgument(std::string("reduce_scatter: tensors of types ") +
-                            c10::toString(parts[0].scalar_type()) + " and " +
-                            c10::toString(part.scalar_type()) + "; the parts of a sum have one");
-    }
-  }
+  for (const at::Tensor& part : parts) check_tensor(part, "reduce_scatter");
+  const std::string reason = why_not_summable(parts);
+  if (!reason.empty()) throw InvalidArgument("reduce_scatter: " + reason);
 }
 
 at::Tensor part_of_sum(Communicator& communicator, at::ArrayRef<at::Tensor> parts,
@@ -103,6 +99,22 @@ at::Tensor part_of_sum(Communicator& communicator, at::ArrayRef<at::Tensor> part
 }
 
 }  // namespace
+
+std::string why_not_summable(at::ArrayRef<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    const auto name = [](const at::Tensor& x) {
+      return std::string(c10::toString(x.scalar_type()));
+    };
+    if (tensor.scalar_type() != tensors[0].scalar_type()) {
+      return "tensors of types " + name(tensors[0]) + " and " + name(tensor) +
+             "; the parts of a sum have one";
+    }
+    if (!data_type_of(c10::toRealValueType(tensor.scalar_type()))) {
+      return "tensors of type " + name(tensor) + " are not added up; convert them before";
+    }
+  }
+  return {};
+}
 
 at::Tensor sum_in_graph(Communicator& communicator, const at::Tensor& x) {
   check_tensor(x, "allreduce");

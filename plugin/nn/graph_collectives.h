@@ -21,6 +21,9 @@
 
 namespace chainmail::internal {
 
+/// What keeps the ranks from adding up such tensors; empty for those of one dtype that they can.
+[[nodiscard]] std::string why_not_summable(at::ArrayRef<at::Tensor> tensors);
+
 /// The sum over the ranks, as a new tensor.
 [[nodiscard]] at::Tensor sum_in_graph(Communicator& communicator, const at::Tensor& x);
 

@@ -46,7 +46,14 @@ std::vector<bool> which_have_gradients(const std::vector<std::uint8_t>& flags,
 // That of a result, zeros where there is none.
 at::Tensor dense(const at::Tensor& gradient, const TensorShape& shape) {
   if (!gradient.defined()) return empty_of(shape).zero_();
-  return gradient.layout() == at::kStrided ? gradient : gradient.to_dense();
+  return dense_gradient(gradient);
+}
+
+// Of tensors that the ranks add up.
+Head head_of_sum(at::ArrayRef<at::Tensor> tensors, std::size_t wanted) {
+  Head head = head_of(tensors, wanted);
+  if (head.problem.empty()) head.problem = why_not_summable(tensors);
+  return head;
 }
 
 // The first tensor of every rank.
@@ -224,7 +231,7 @@ Exchanged allgather_in_graph(const CommPtr& communicator, const at::Tensor& toke
 Exchanged allreduce_in_graph(const CommPtr& communicator, const at::Tensor& token,
                              const at::Tensor& x) {
   check(communicator, "allreduce");
-  const std::vector<Head> heads = exchange_heads(*communicator, head_of(x, 1), "allreduce");
+  const std::vector<Head> heads = exchange_heads(*communicator, head_of_sum(x, 1), "allreduce");
   const at::Tensor sum = sum_in_graph(*communicator, x);
   if (!do_any_need(heads)) return without_record(token, {sum});
   return record_exchange(
@@ -242,7 +249,7 @@ Exchanged reduce_scatter_in_graph(const CommPtr& communicator, const at::Tensor&
   check(communicator, "reduce_scatter");
   const std::size_t ranks = index_of(communicator->size());
   const std::vector<Head> heads =
-      exchange_heads(*communicator, head_of(tensors, ranks), "reduce_scatter");
+      exchange_heads(*communicator, head_of_sum(tensors, ranks), "reduce_scatter");
   const at::Tensor sum = scatter_sum_in_graph(*communicator, tensors);
   if (!do_any_need(heads)) return without_record(token, {sum});
   const std::vector<TensorShape> shapes = heads.front().shapes;

@@ -9,6 +9,7 @@
 
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
+#include <chainmail/nn/parallel/chain.h>
 
 #include "tests/plugin/nn/parallel/graph_checks.h"
 
@@ -143,6 +144,24 @@ TEST(GraphFunctions, RefuseWhatCannotBe) {
                 message("rank 2"));
     // Nothing of it has harmed the communicator.
     EXPECT_TRUE(functions::bcast(comm, x, 1).eq(1).all().item<bool>());
+  });
+}
+
+// What one rank cannot add up is no reason for the others to wait.
+TEST(GraphFunctions, RefuseSumsOnAllRanks) {
+  on_ranks([](const CommPtr& comm) {
+    Chain chain(comm);
+    const torch::Tensor x = torch::ones({2}, torch::requires_grad());
+    const bool is_odd = comm->rank() == 1;
+    const torch::Tensor other = is_odd ? x.detach().to(torch::kFloat8_e4m3fn) : x;
+    const torch::Tensor wide = is_odd ? x.to(torch::kDouble) : x;
+    const auto message = [](const std::string& text) {
+      return ThrowsMessage<InvalidArgument>(HasSubstr("rank 1: tensors of type" + text));
+    };
+    EXPECT_THAT([&] { (void)chain.allreduce(other); }, message(" Float8_e4m3fn"));
+    EXPECT_THAT([&] { (void)chain.reduce_scatter(Tensors(3, other)); }, message(" Float8_e4m3fn"));
+    EXPECT_THAT([&] { (void)chain.reduce_scatter({x, x, wide}); }, message("s Float and Double"));
+    EXPECT_TRUE(chain.allreduce(x).eq(3).all().item<bool>());
   });
 }
 
