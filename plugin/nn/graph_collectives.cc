@@ -14,6 +14,7 @@
 #include "plugin/tensor/element_type.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/parts.h"
+#include "plugin/train/communicator/values.h"
 
 namespace chainmail::internal {
 
@@ -47,8 +48,13 @@ Header header_of(const at::Tensor& x) {
 }
 
 at::Tensor empty_of(const Header& header) {
-  return at::empty(at::IntArrayRef(header.data() + 2, static_cast<std::size_t>(header[1])),
-                   c10::TensorOptions(static_cast<c10::ScalarType>(header[0])));
+  const auto dimensions = static_cast<std::size_t>(header[1]);
+  if (dimensions > kMaxDimensions) {
+    throw MismatchError("allgather: a tensor of " + std::to_string(header[1]) +
+                        " dimensions cannot be: the ranks do not run the same program");
+  }
+  const at::IntArrayRef sizes(header.data() + 2, dimensions);
+  return empty_of(TensorShape{static_cast<std::int8_t>(header[0]), sizes.vec()});
 }
 
 void require_one_dtype(Communicator& communicator, const std::vector<Header>& headers) {
@@ -162,7 +168,7 @@ std::vector<at::Tensor> gather_in_graph(Communicator& communicator, const at::Te
   const Header own = header_of(x);
   ops::Group& group = communicator.impl().in_graph();
   std::vector<Header> headers(static_cast<std::size_t>(group.size()));
-  all_gather(group, own.data(), headers.data(), sizeof own, {});
+  all_gather(group, own.data(), headers.data(), sizeof own, label_of("allgather"));
   require_one_dtype(communicator, headers);
 
   const at::Tensor flat = resolved(x.detach()).contiguous();

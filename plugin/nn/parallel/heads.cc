@@ -35,6 +35,19 @@ bool needs_any(const Head& head) {
   return std::ranges::any_of(head.needs_gradient, [](std::uint8_t needs) { return needs != 0; });
 }
 
+Head head_from_bytes(std::string_view bytes) {
+  auto head = from_bytes<Head>(bytes);
+  bool is_possible = head.shapes.size() == head.needs_gradient.size() || !head.problem.empty();
+  for (const std::uint8_t needs : head.needs_gradient) is_possible = is_possible && needs <= 1;
+  for (const TensorShape& shape : head.shapes) static_cast<void>(bytes_of(shape));
+  if (!is_possible) {
+    throw MismatchError("the shapes of " + std::to_string(head.shapes.size()) + " tensors come " +
+                        "with " + std::to_string(head.needs_gradient.size()) +
+                        " notes on gradients: the ranks do not run the same program");
+  }
+  return head;
+}
+
 std::vector<Head> exchange_heads(Communicator& communicator, const Head& own,
                                  const std::string& function) {
   ops::Group& group = communicator.impl().in_graph();
@@ -50,7 +63,7 @@ std::vector<Head> exchange_heads(Communicator& communicator, const Head& own,
 
   std::vector<Head> heads;
   for (std::size_t r = 0; r < lengths.size(); ++r) {
-    heads.push_back(from_bytes<Head>(all.substr(r * longest, lengths[r])));
+    heads.push_back(head_from_bytes(std::string_view(all).substr(r * longest, lengths[r])));
   }
   for (std::size_t r = 0; r < heads.size(); ++r) {
     if (!heads[r].problem.empty()) {

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <vector>
 
@@ -36,6 +37,9 @@ struct Head {
 /// Local. A tensor that cannot be sent, or another number of tensors than `wanted`, is a problem.
 [[nodiscard]] Head head_of(at::ArrayRef<at::Tensor> tensors, std::size_t wanted);
 [[nodiscard]] bool needs_any(const Head& head);
+
+/// Another rank's. Throws MismatchError for what head_of() does not make.
+[[nodiscard]] Head head_from_bytes(std::string_view bytes);
 
 /// Every rank's, through the communicator's second group. Collective. Throws InvalidArgument on all
 /// ranks when one has a problem, MismatchError on all where they are not at the same `function`,

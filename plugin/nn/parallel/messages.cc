@@ -26,6 +26,9 @@ constexpr std::uint32_t kGradientTags = kGraphTags | std::uint32_t{1} << 30;
 // that share a tag meet in the order of a walk backwards.
 constexpr std::uint64_t kGradientTagCount = 4096;
 
+// That of a million tensors would be less.
+constexpr std::uint64_t kMaxHeadBytes = std::uint64_t{1} << 30;
+
 constexpr char kMessage[] = "a message in a graph";
 constexpr char kGradients[] = "gradients of a message";
 
@@ -195,9 +198,13 @@ Exchanged receive_message(const std::shared_ptr<Communicator>& communicator,
   Opening opening;
   receive(*communicator, {reinterpret_cast<std::byte*>(&opening), sizeof opening}, source,
           forward_tag(tag), label);
+  if (opening.head_bytes > kMaxHeadBytes) {
+    throw MismatchError("recv: a message with a head of " + std::to_string(opening.head_bytes) +
+                        " bytes cannot be: the ranks do not run the same program");
+  }
   std::string bytes(opening.head_bytes, '\0');
   receive(*communicator, part_of(bytes), source, forward_tag(tag), label);
-  const Message message{communicator, source, opening.number, from_bytes<Head>(bytes)};
+  const Message message{communicator, source, opening.number, head_from_bytes(bytes)};
 
   std::vector<at::Tensor> results;
   std::vector<bool> have_gradients;

@@ -3,14 +3,18 @@
 
 // What functions in graphs bring: dtypes, who has a gradient, what is refused.
 
+#include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
 
+#include "plugin/nn/parallel/heads.h"
+#include "plugin/train/communicator/parts.h"
 #include "tests/plugin/nn/parallel/graph_checks.h"
 
 namespace chainmail::testing {
@@ -163,6 +167,35 @@ TEST(GraphFunctions, RefuseSumsOnAllRanks) {
     EXPECT_THAT([&] { (void)chain.reduce_scatter({x, x, wide}); }, message("s Float and Double"));
     EXPECT_TRUE(chain.allreduce(x).eq(3).all().item<bool>());
   });
+}
+
+TEST(GraphFunctions, RefuseHeadsThatCannotBe) {
+  const auto bytes_of = [](std::vector<std::uint8_t> needs) {
+    return to_bytes(internal::Head{{}, {{6, {2}}, {6, {}}}, std::move(needs)});
+  };
+  EXPECT_EQ(internal::head_from_bytes(bytes_of({0, 1})).needs_gradient[1], 1);
+  EXPECT_THROW((void)internal::head_from_bytes(bytes_of({1})), MismatchError);
+  EXPECT_THROW((void)internal::head_from_bytes(bytes_of({1, 2})), MismatchError);
+  EXPECT_THROW((void)internal::head_from_bytes(to_bytes(internal::Head{{}, {{99, {}}}, {0}})),
+               MismatchError);
+  EXPECT_THROW((void)internal::head_from_bytes(bytes_of({0, 1}).substr(1)), MismatchError);
+}
+
+// From a rank that runs another program.
+TEST(GraphFunctions, RefuseNumbersOfDimensionsThatCannotBe) {
+  const auto errors =
+      testing::errors_with_communicator({2}, "hierarchical", [](const CommPtr& comm) {
+        if (comm->rank() == 0) {
+          (void)functions::allgather(comm, torch::ones({2}));
+          return;
+        }
+        std::vector<std::int64_t> header(16, 1 << 20);
+        header[0] = static_cast<std::int64_t>(torch::kFloat);
+        std::vector<std::int64_t> all(32);
+        internal::all_gather(comm->impl().in_graph(), header.data(), all.data(),
+                             16 * sizeof header[0], internal::label_of("allgather"));
+      });
+  EXPECT_THAT(errors[0], HasSubstr("1048576 dimensions"));
 }
 
 TEST(GraphFunctions, HaveNoSecondDerivativeAndSaySo) {
