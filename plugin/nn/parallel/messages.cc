@@ -14,6 +14,7 @@
 #include <chainmail/error.h>
 
 #include "plugin/nn/parallel/heads.h"
+#include "plugin/train/communicator/family.h"
 #include "plugin/train/communicator/parts.h"
 
 namespace chainmail::internal {
@@ -129,13 +130,12 @@ std::vector<at::Tensor> send_gradients(const Message& message,
 }
 
 [[noreturn]] void fail_with_number(const Message& message, std::uint64_t got) {
-  const MismatchError error(
-      "backward of send on rank " + std::to_string(message.communicator->rank()) + " waits for " +
-      "the gradient of its message " + std::to_string(message.number) + ", rank " +
-      std::to_string(message.peer) + " sent that of message " + std::to_string(got) +
-      "; use chainmail::Chain, which goes back in exact reverse order");
-  message.communicator->impl().group->abort(std::make_exception_ptr(error));
-  throw error;
+  end_for_mismatch(*message.communicator,
+                   "backward of send on rank " + std::to_string(message.communicator->rank()) +
+                       " waits for " + "the gradient of its message " +
+                       std::to_string(message.number) + ", rank " + std::to_string(message.peer) +
+                       " sent that of message " + std::to_string(got) +
+                       "; use chainmail::Chain, which goes back in exact reverse order");
 }
 
 std::vector<at::Tensor> receive_gradients(const Message& message) {

@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include <chainmail/error.h>
+
 #include "base/log.h"
 #include "ops/core/error_text.h"
 #include "plugin/train/communicator/communicator_impl.h"
@@ -77,6 +79,13 @@ void end_for_exception(Communicator& communicator, const std::string& reason) {
       << ops::describe_error(cause).message;
   impl.group->abort(cause);
   if (impl.graph_group) impl.graph_group->abort(cause);
+}
+
+void end_for_mismatch(Communicator& communicator, const std::string& message) {
+  const auto error = std::make_exception_ptr(MismatchError(message));
+  communicator.impl().group->abort(error);
+  if (communicator.impl().graph_group) communicator.impl().graph_group->abort(error);
+  std::rethrow_exception(error);
 }
 
 }  // namespace chainmail::internal

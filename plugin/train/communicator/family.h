@@ -36,5 +36,9 @@ void forget_cause() noexcept;
 /// has `reason`. Otherwise a PeerError that names this rank and says `reason`. Local.
 void end_for_exception(Communicator& communicator, const std::string& reason);
 
+/// Throws a MismatchError here and on all other ranks of `communicator`, which this rank ends: for
+/// what it has found alone. Local.
+[[noreturn]] void end_for_mismatch(Communicator& communicator, const std::string& message);
+
 }  // namespace internal
 }  // namespace chainmail

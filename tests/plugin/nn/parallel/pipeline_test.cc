@@ -106,6 +106,30 @@ TEST(Pipeline, RefusesWhatCannotBeCut) {
   });
 }
 
+// Ranks that went on would take microbatches of one batch for those of the next.
+TEST(Pipeline, FindsRanksThatCutABatchOtherwise) {
+  const auto errors_of = [](const std::vector<int>& nodes, int odd_rank, std::int64_t samples) {
+    return testing::errors_with_communicator(nodes, "hierarchical", [&](const CommPtr& comm) {
+      const bool is_odd = comm->rank() == odd_rank;
+      Pipeline pipeline(make_stage(comm->rank()), comm, {.microbatches = is_odd ? 2 : 4});
+      const bool is_last = comm->rank() == comm->size() - 1;
+      const torch::Tensor target = batch_of(0, is_last ? samples : 8);
+      EXPECT_THROW((void)pipeline.step(batch_of(0, 8), target, error_of), MismatchError);
+      comm->barrier();  // throws the same, for the text
+    });
+  };
+  for (const std::string& error : errors_of({3}, 1, 8)) {
+    EXPECT_THAT(error, HasSubstr("rank 0 is at a batch in 4 microbatches, rank 1 at one in 2"));
+  }
+  // Pieces that fit.
+  for (const std::string& error : errors_of({1, 1}, 1, 4)) {
+    EXPECT_THAT(error, HasSubstr("rank 0 is at a batch in 4 microbatches, rank 1 at one in 2"));
+  }
+  for (const std::string& error : errors_of({2}, -1, 4)) {
+    EXPECT_THAT(error, HasSubstr("input on rank 0 has 8 samples, the target on rank 1 has 4"));
+  }
+}
+
 // Passes its input on until a microbatch at which it breaks.
 struct BreakingStageImpl : torch::nn::Module {
   BreakingStageImpl(int forwards, int backwards) : forwards_(forwards), backwards_(backwards) {}

@@ -64,6 +64,9 @@ class CHAINMAIL_API Pipeline {
   /// @returns the mean loss on the last rank, without a gradient; undefined elsewhere
   /// @throws InvalidArgument  on the rank that has them: fewer samples than microbatches, a last
   ///                          stage with several outputs, a loss that is no scalar
+  /// @throws MismatchError  on all ranks, which can use the communicator no more: ranks cut the
+  ///                        batch into other numbers of microbatches, or input and target have
+  ///                        other numbers of samples (on one rank InvalidArgument); names both
   /// @throws PeerError  another rank has thrown; names it and quotes its error
   at::Tensor step(const at::Tensor& input, const at::Tensor& target, const Criterion& criterion);
 
