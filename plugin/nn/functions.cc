@@ -136,6 +136,7 @@ at::Tensor pseudo_connect(const at::Tensor& delegate, const at::Tensor& x) {
 
 std::vector<at::Tensor> pseudo_connect(const at::Tensor& delegate, at::ArrayRef<at::Tensor> xs) {
   require_defined(delegate, "pseudo_connect");
+  for (const at::Tensor& x : xs) require_defined(x, "pseudo_connect");
   return internal::connect_to(delegate, xs.vec());
 }
 

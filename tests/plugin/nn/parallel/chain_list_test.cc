@@ -290,6 +290,9 @@ TEST(MultiNodeChainList, TakesModulesOfAnyForward) {
 
 TEST(MultiNodeChainList, RefusesLinksThatCannotBe) {
   EXPECT_THROW(MultiNodeChainListImpl(nullptr), InvalidArgument);
+  EXPECT_THROW((void)internal::make_component(std::shared_ptr<torch::nn::LinearImpl>()),
+               InvalidArgument);
+  EXPECT_THROW((void)internal::make_component(torch::nn::Linear(nullptr)), InvalidArgument);
   with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     MultiNodeChainList list(comm);
     const auto refuses = [&](LinkRanks from, LinkRanks to, const std::string& text) {

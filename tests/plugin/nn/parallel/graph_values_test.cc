@@ -140,6 +140,7 @@ TEST(GraphFunctions, RefuseWhatCannotBe) {
     EXPECT_THAT([&] { (void)functions::bcast(comm, x, 3); }, message("root 3"));
     EXPECT_THAT([&] { (void)functions::reduce_scatter(comm, {x, x}); }, message("for 3 ranks"));
     EXPECT_THAT([&] { (void)functions::pseudo_connect({}, x); }, message("undefined"));
+    EXPECT_THAT([&] { (void)functions::pseudo_connect(x, Tensors{x, {}}); }, message("undefined"));
     EXPECT_THAT([&] { (void)functions::send(x, nullptr, 0); }, message("communicator"));
     // One rank's mistake, on all.
     EXPECT_THAT([&] { (void)functions::alltoall(comm, own == 1 ? Tensors{x} : Tensors(3, x)); },

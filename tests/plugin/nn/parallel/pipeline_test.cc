@@ -89,6 +89,8 @@ TEST(Pipeline, EqualsOneProcess) {
 TEST(Pipeline, RefusesWhatCannotBeCut) {
   EXPECT_THROW(Pipeline(make_stage(0), nullptr, {}), InvalidArgument);
   with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+    EXPECT_THAT([&] { Pipeline(std::shared_ptr<torch::nn::LinearImpl>(), comm, {}); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("needs a module")));
     EXPECT_THAT([&] { Pipeline(make_stage(0), comm, {.microbatches = 0}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("0 microbatches")));
     Pipeline pipeline(make_stage(0), comm, {.microbatches = 4});

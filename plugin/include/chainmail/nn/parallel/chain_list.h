@@ -83,7 +83,8 @@ class CHAINMAIL_API MultiNodeChainListImpl final : public torch::nn::Module {
 
   /// Adds a module holder, or a shared pointer to a module, and returns this list. Its forward
   /// takes tensors (up to 8), or a list of them. Local.
-  /// @throws InvalidArgument  no such rank; no ranks; a second link to kOutput; after forward()
+  /// @throws InvalidArgument  no module; no such rank; no ranks; a second link to kOutput; after
+  ///                          forward()
   template <typename M>
   MultiNodeChainListImpl& add_link(M module, LinkRanks from, LinkRanks to) {
     add_component(internal::make_component(std::move(module)), std::move(from), std::move(to));

@@ -21,6 +21,7 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
+#include <chainmail/error.h>
 #include <chainmail/export.h>
 
 namespace chainmail::internal {
@@ -84,6 +85,7 @@ std::vector<at::Tensor> forward_list(M& module, const std::vector<at::Tensor>& i
 template <typename Impl>
 requires std::is_base_of_v<torch::nn::Module, Impl> Component
 make_component(std::shared_ptr<Impl> module) {
+  if (!module) throw InvalidArgument("a link of a list, or a stage of a Pipeline, needs a module");
   return {module, [module](const std::vector<at::Tensor>& inputs) {
             return forward_list(*module, inputs);
           }};
@@ -93,7 +95,8 @@ make_component(std::shared_ptr<Impl> module) {
 template <typename Holder>
 requires std::is_base_of_v<torch::detail::ModuleHolderIndicator, Holder> Component
 make_component(const Holder& holder) {
-  return make_component(holder.ptr());
+  using Impl = typename Holder::ContainedType;
+  return make_component(holder.is_empty() ? std::shared_ptr<Impl>() : holder.ptr());
 }
 
 }  // namespace chainmail::internal

@@ -47,7 +47,7 @@ class CHAINMAIL_API Pipeline {
 
   /// `stage` is this rank's, a module holder or a shared pointer to a module, whose forward takes
   /// what the stage before brings: up to 8 tensors, or a list. Local.
-  /// @throws InvalidArgument  no communicator; less than one microbatch
+  /// @throws InvalidArgument  no stage; no communicator; less than one microbatch
   template <typename M>
   Pipeline(M stage, std::shared_ptr<Communicator> communicator, const PipelineOptions& options)
       : Pipeline(internal::make_component(std::move(stage)), std::move(communicator), options) {}
