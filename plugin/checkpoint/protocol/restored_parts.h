@@ -50,9 +50,8 @@ class RestoredParts {
   [[nodiscard]] std::map<std::string, PartTensor> tensors(int set) const;
   /// Fulfils this rank's wishes, from files where all ranks see them, else from whoever does; an
   /// entry at a time. Collective.
-  /// @throws CheckpointError  on all ranks, begins with `what`: something became unreadable since
-  /// it
-  ///                          was verified
+  /// @throws CheckpointError  on all ranks, begins with `what`: something that was verified has
+  ///                          become unreadable
   void read(Communicator& communicator, int set, std::span<const PartWish> wishes,
             const std::string& what) const;
 

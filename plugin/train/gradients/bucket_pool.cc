@@ -3,8 +3,6 @@
 
 #include "plugin/train/gradients/bucket_pool.h"
 
-#include <string>
-
 #include <ATen/ATen.h>
 
 #include <chainmail/error.h>
@@ -22,12 +20,6 @@ at::Tensor BucketPool::take(std::int64_t elements, c10::ScalarType dtype) {
     const std::int64_t size = buffer.memory.numel();
     if (size >= bytes && (best == nullptr || size < best->memory.numel())) best = &buffer;
     if (smallest == nullptr || size < smallest->memory.numel()) smallest = &buffer;
-  }
-  if (best == nullptr && smallest == nullptr && buffers_.size() == kBuffers) {
-    throw InvalidArgument("free_gradients: " + std::to_string(kBuffers) +
-                          " buckets have the memory that there is, and another one needs some: an "
-                          "exception has ended the step before; call zero_grad() on all ranks and "
-                          "begin a new one");
   }
   if (best == nullptr) {
     if (buffers_.size() < kBuffers) smallest = &buffers_.emplace_back();

@@ -27,6 +27,14 @@ def worlds(jobs, name):
             for world, size in re.findall(r"^world (\d+) \d+ (\d+)", jobs.file(name, "stdout.txt"), re.M)}
 
 
+def begin_training(jobs, probe):
+    """The id of a job whose ranks are in a world."""
+    name = jobs.detach({"name": "train", "program": [probe, "--steps", "5000"], "elastic": {"min": 1, "max": 3},
+                        "outputs": {"MODEL": "results"}, "options": short_lease()})
+    jobs.wait_until(lambda: worlds(jobs, name).values(), "a world")
+    return name
+
+
 def hosts_are_prepared_and_join(launcher, probe):
     with Jobs(launcher, ["n1"]) as jobs:
         # A shell's own loop, variables and secrets, which nobody reads before it.
@@ -55,10 +63,7 @@ def hosts_are_prepared_and_join(launcher, probe):
 
 def a_lost_one_goes_on_in_its_folders(launcher, probe):
     with Jobs(launcher, ["n1"]) as jobs:
-        job = {"name": "train", "program": [probe, "--steps", "5000"], "elastic": {"min": 1, "max": 3},
-               "outputs": {"MODEL": "results"}, "options": short_lease()}
-        name = jobs.detach(job)
-        jobs.wait_until(lambda: worlds(jobs, name).values(), "a world")
+        name = begin_training(jobs, probe)
         os.kill(jobs.supervisor(name), signal.SIGKILL)
         jobs.wait_until(lambda: not jobs.ranks(), "ranks gone", 12)
         again = jobs.run("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--detach")
@@ -71,10 +76,7 @@ def a_lost_one_goes_on_in_its_folders(launcher, probe):
 
 def one_that_dies_meanwhile_is_waited_for(launcher, probe):
     with Jobs(launcher, ["n1"]) as jobs:
-        job = {"name": "train", "program": [probe, "--steps", "5000"], "elastic": {"min": 1, "max": 3},
-               "outputs": {"MODEL": "results"}, "options": short_lease()}
-        name = jobs.detach(job)
-        jobs.wait_until(lambda: worlds(jobs, name).values(), "a world")
+        name = begin_training(jobs, probe)
         victims = jobs.processes()
         with jobs.start("--job", jobs.folder / "job.json", *jobs.of_hosts(), "--resume", "--detach") as again:
             time.sleep(0.1)

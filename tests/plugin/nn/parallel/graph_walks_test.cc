@@ -4,29 +4,17 @@
 // Backward that comes more than once, through parts of a graph, or where a rank has nothing that
 // leads it there.
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <memory>
-#include <string>
-#include <vector>
-
-#include <torch/torch.h>
 
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
 #include <chainmail/nn/parallel/chain.h>
 #include <chainmail/nn/parallel/layers.h>
 
-#include "tests/plugin/support/thread_world.h"
+#include "tests/plugin/nn/parallel/graph_checks.h"
 
-namespace chainmail {
+namespace chainmail::testing {
 namespace {
-
-using ::testing::HasSubstr;
-using ::testing::ThrowsMessage;
-using CommPtr = std::shared_ptr<Communicator>;
-using Tensors = std::vector<torch::Tensor>;
 
 torch::Tensor ones_of(std::int64_t size) { return torch::ones({size}, torch::requires_grad()); }
 
@@ -39,7 +27,7 @@ auto refuses_second_walk() { return ThrowsMessage<InvalidArgument>(HasSubstr("re
 // More steps than there are tags of gradients: one that went twice would be taken for a later one.
 TEST(GraphWalks, ALossOfItsOwnMayGoBeforeTheChain) {
   constexpr int kSteps = 4100;
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     for (int step = 0; step < kSteps; ++step) {
       const auto x = ones_of(1);
@@ -58,7 +46,7 @@ TEST(GraphWalks, ALossOfItsOwnMayGoBeforeTheChain) {
 }
 
 TEST(GraphWalks, RefuseToGoTwiceThroughWhatIsFreed) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = ones_of(3);
     if (comm->rank() == 0) {
@@ -81,7 +69,7 @@ TEST(GraphWalks, RefuseToGoTwiceThroughWhatIsFreed) {
 }
 
 TEST(GraphWalks, GoAgainWhereTheGraphIsRetained) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     Chain chain(comm);
     const auto x = ones_of(3);
     chain.send(x, 1 - comm->rank());
@@ -96,7 +84,7 @@ TEST(GraphWalks, GoAgainWhereTheGraphIsRetained) {
 
 // A loss that is kept for a log, say.
 TEST(GraphWalks, ResultsKeepNoCommunicatorOpen) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& given) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& given) {
     CommPtr comm = given->split(0, given->rank());
     const std::weak_ptr<Communicator> watched = comm;
     const auto x = torch::ones({2, 4}, torch::requires_grad());
@@ -117,7 +105,7 @@ TEST(GraphWalks, ResultsKeepNoCommunicatorOpen) {
 
 // What comes needs no gradient where it is from, and leads to what went all the same.
 TEST(GraphWalks, RecvLeadsToItsDelegate) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     const auto x = ones_of(3);
     if (comm->rank() == 0) {
       const auto delegate = functions::send(x * 2, comm, 1);
@@ -136,7 +124,7 @@ TEST(GraphWalks, RecvLeadsToItsDelegate) {
 
 // Backward of a collective needs all ranks, and one gets only what nobody needs a gradient of.
 TEST(GraphWalks, CollectivesReachRanksThatGetNothingWithAGradient) {
-  testing::with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {
     const auto weight = ones_of(2);
     const auto x = ones_of(2);
     const torch::Tensor plain = torch::ones({2});
@@ -156,7 +144,7 @@ TEST(GraphWalks, CollectivesReachRanksThatGetNothingWithAGradient) {
 
 // As of a table that is looked up in.
 TEST(GraphWalks, TakeSparseGradients) {
-  testing::with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
     const auto look_up = [](const torch::Tensor& table) {
       const auto rows = torch::tensor({0, 2}, torch::kLong);
       return torch::embedding(table, rows, -1, /*scale_grad_by_freq=*/false, /*sparse=*/true).sum();
@@ -177,4 +165,4 @@ TEST(GraphWalks, TakeSparseGradients) {
 }
 
 }  // namespace
-}  // namespace chainmail
+}  // namespace chainmail::testing

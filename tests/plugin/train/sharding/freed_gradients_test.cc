@@ -14,6 +14,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "plugin/train/gradients/bucket_pool.h"
 #include "tests/plugin/support/thread_world.h"
 #include "tests/plugin/support/weights.h"
 #include "tests/plugin/train/sharding/sharded_training.h"
@@ -175,6 +176,18 @@ TEST(FreedGradients, AreLeftInShards) {
       }
     }
   });
+}
+
+TEST(BucketPool, HasNoMoreThanItsBuffers) {
+  internal::BucketPool pool;
+  Tensors rows;
+  for (std::size_t i = 0; i < internal::BucketPool::kBuffers; ++i) {
+    rows.push_back(pool.take(100, torch::kFloat));
+  }
+  EXPECT_THAT([&] { (void)pool.take(1, torch::kFloat); },
+              ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("zero_grad()")));
+  pool.give_back(rows[1]);
+  EXPECT_EQ(pool.take(100, torch::kFloat).data_ptr(), rows[1].data_ptr());
 }
 
 // The last bucket cannot be filled, when others are on their way.

@@ -61,7 +61,7 @@ const torch::Tensor& momentum_of(Trained& trained, std::size_t parameter) {
 }
 
 TEST(ShardedOwnTypes, AreNotSavedAloneBeforeTheirStateIsPutTogether) {
-  const std::vector<std::int64_t> sizes = {1, 63, 9000, 65, 20011};
+  const std::vector<std::int64_t>& sizes = testing::kMixedSizes;
   for (const auto& nodes : testing::or_all_shapes({{2}, {3}, {2, 2}, {2, 1}})) {
     testing::with_communicator(nodes, "two_dimensional", {}, [&](const CommPtr& comm) {
       for (const Sharding shard : {Sharding::kNode, Sharding::kAll}) {

@@ -75,7 +75,7 @@ train_alone() {
     run_ours "alone$i" 1 &
     pids+=($!)
   done
-  for i in "${pids[@]}"; do wait "$i"; done
+  for i in "${pids[@]}"; do wait "$i" || exit 1; done
   for ((i = 0; i < count; ++i)); do best_of "alone$i"; done |
     awk -v count="$count" '{t += $1; a += $2} END {print t / count / count, a / count}'
 }
