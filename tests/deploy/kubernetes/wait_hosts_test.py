@@ -63,30 +63,47 @@ def pods_that_come_are_waited_for(launcher):
 
 
 def pods_that_do_not_come_are_named(launcher):
+    lack = lack_after(launcher, 6)
+    if lack:  # a busy machine may take as long to start one stand-in for each
+        lack = lack_after(launcher, 60)
+    assert not lack, lack
+
+
+def lack_after(launcher, wait):
+    """What has not been said or done of pods that have not come in so many seconds; nothing: all was."""
     rules = failing(PASSING, -1)
     with Pods(**rules) as pods:
         began = now()
-        with pods.job(launcher, hosts_of(rules), "--wait-hosts", "6s", "echo", "never") as job:
-            job.ends_with(125, 20)
-            assert 5 < now() - began < patient(12), f"{now() - began} s"
-            told, _, end = job.text("err").rpartition("(--wait-hosts)")
-            for kind, (_, meaning) in PASSING.items():
-                assert f"{kind}-0" in told, f"the line of progress has no {kind}: {job.all()}"
-                assert meaning.format(f"{kind}-0") in end, f"the end has no '{meaning}' of {kind}: {job.all()}"
-            assert sum(len(pods.execs(f"{kind}-0")) for kind in PASSING) > len(PASSING), "nobody was asked again"
+        with pods.job(launcher, hosts_of(rules), "--wait-hosts", f"{wait}s", "echo", "never") as job:
+            job.ends_with(125, wait + 14)
+            assert wait - 1 < now() - began < patient(wait + 6), f"{now() - began} s"
             job.says_not("never\n")
             job.leaves_nothing()
+            told, _, end = job.text("err").rpartition("(--wait-hosts)")
+            for kind, (_, meaning) in PASSING.items():
+                if f"{kind}-0" not in told:
+                    return f"the line of progress has no {kind}: {job.all()}"
+                if meaning.format(f"{kind}-0") not in end:
+                    return f"the end has no '{meaning}' of {kind}: {job.all()}"
+        asked = sum(len(pods.execs(f"{kind}-0")) for kind in PASSING)
+        return "" if asked > len(PASSING) else "nobody was asked again"
 
 
 def a_pod_that_does_not_answer_is_given_up(launcher):
+    assert any(gives_up_and_asks_again(launcher, limit) for limit in (1, 10)), "it was asked once"
+
+
+def gives_up_and_asks_again(launcher, limit):
+    """Whether it asked again: a busy machine may take a short limit to start one stand-in."""
     with Pods(fine_0={}, silent_0={"hangs": True}) as pods:
         began = now()
-        with pods.job(launcher, "fine-0,silent-0", "--wait-hosts", "3s", "--start-timeout", "1s", "true") as job:
-            job.ends_with(125, 20)
-            assert now() - began < patient(9), f"{now() - began} s"
-            job.says("pod silent-0 did not answer within 1 s: do the API server and the pod's node answer?")
-            assert len(pods.execs("silent-0")) > 1, "it was asked once"
+        with pods.job(launcher, "fine-0,silent-0", "--wait-hosts", f"{3 * limit}s", "--start-timeout", f"{limit}s",
+                      "true") as job:
+            job.ends_with(125, 3 * limit + 17)
+            assert now() - began < patient(3 * limit + 6), f"{now() - began} s"
+            job.says(f"pod silent-0 did not answer within {limit} s: do the API server and the pod's node answer?")
             job.leaves_nothing()
+        return len(pods.execs("silent-0")) > 1
 
 
 def a_stream_that_is_cut_is_begun_again(launcher):
