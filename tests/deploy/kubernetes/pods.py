@@ -73,7 +73,7 @@ class Pods:
         return [event for event in map(json.loads, lines) if event["event"] == kind]
 
     def execs(self, name):
-        """None while the stand-in has not got as far as to write down the first one."""
+        """An empty list while the stand-in has not got as far as to write down the first one."""
         written = self.folder / f"{name}.execs"
         return [json.loads(line) for line in written.read_text().splitlines()] if written.exists() else []
 
