@@ -11,9 +11,7 @@ import torch.distributed as dist
 import chainmail
 
 SECOND = datetime.timedelta(seconds=1)
-# On a busy machine the process that serves the store, which rank 0 is, may not answer in time.
-LATE = r"\brank {rank}\b.*(?:has not been seen|the job's store has not answered)"
-OUTSIDER = r"\b[Rr]anks? 0\b(?!, torchrun or the launcher)"
+OUTSIDER = r"\b[Rr]anks? 0\b"
 
 torch.set_num_threads(1)
 
@@ -46,13 +44,13 @@ class SubgroupsTest(unittest.TestCase):
     def test_time_limit(self):
         if self.rank == 1:
             self.expect(lambda: dist.all_reduce(torch.ones(2), group=self.group),
-                        r"on rank 1\b", LATE.format(rank=2))
+                        r"on rank 1\b", r"\brank 2\b.*has not been seen")
             self.assertEqual(chainmail.failure(self.group).ranks, [2])
 
     def test_time_limit_of_a_receive(self):
         if self.rank == 2:
             self.expect(lambda: dist.recv(torch.ones(2), src=1, group=self.group),
-                        r"on rank 2\b", LATE.format(rank=1))
+                        r"on rank 2\b", r"\brank 1\b.*has not been seen")
             self.assertEqual(chainmail.failure(self.group).ranks, [1])
 
     def test_mismatch(self):
