@@ -5,12 +5,14 @@
 
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include <torch/torch.h>
 
 #include <chainmail/error.h>
 
+#include "plugin/nn/layers/layer_agreement.h"
 #include "plugin/nn/layers/regions.h"
 
 namespace chainmail {
@@ -18,15 +20,56 @@ namespace chainmail {
 namespace {
 
 using internal::Cut;
-using CommPtr = std::shared_ptr<Communicator>;
+using internal::LayerPlan;
 
-// Before anything is sent.
-void check_size(const CommPtr& communicator, std::int64_t size, const char* layer,
+std::string text_of(bool value) { return value ? "true" : "false"; }
+std::string text_of(ConvSplit split) {
+  return split == ConvSplit::kGrouped ? "kGrouped" : "kOutputs";
+}
+
+LayerPlan plan_of(const char* kind, const torch::nn::LinearOptions& options) {
+  return {kind,
+          {{"in_features", std::to_string(options.in_features())},
+           {"out_features", std::to_string(options.out_features())},
+           {"bias", text_of(options.bias())}}};
+}
+
+LayerPlan plan_of(const ColumnParallelOptions& how, const torch::nn::LinearOptions& options) {
+  LayerPlan plan = plan_of("ColumnParallelLinear", options);
+  plan.options.push_back({"gather_output", text_of(how.gather_output)});
+  return plan;
+}
+
+LayerPlan plan_of(const RowParallelOptions& how, const torch::nn::LinearOptions& options) {
+  LayerPlan plan = plan_of("RowParallelLinear", options);
+  plan.options.push_back({"is_input_parallel", text_of(how.is_input_parallel)});
+  return plan;
+}
+
+LayerPlan plan_of(ConvSplit split, const torch::nn::Conv2dOptions& options) {
+  const auto* const padding = std::get_if<torch::ExpandingArray<2>>(&options.padding());
+  const bool is_same = std::holds_alternative<torch::enumtype::kSame>(options.padding());
+  return {"ParallelConv2d",
+          {{"split", text_of(split)},
+           {"in_channels", std::to_string(options.in_channels())},
+           {"out_channels", std::to_string(options.out_channels())},
+           {"kernel_size", c10::str(options.kernel_size())},
+           {"stride", c10::str(options.stride())},
+           {"padding", padding != nullptr ? c10::str(*padding)
+                       : is_same          ? "kSame"
+                                          : "kValid"},
+           {"dilation", c10::str(options.dilation())},
+           {"groups", std::to_string(options.groups())},
+           {"bias", text_of(options.bias())},
+           {"padding_mode", torch::enumtype::get_enum_name(options.padding_mode())}}};
+}
+
+// On all ranks, which have compared their options.
+void check_size(const Communicator& communicator, std::int64_t size, const char* layer,
                 const char* what) {
-  internal::require_communicator(communicator, layer);
-  if (size < communicator->size()) {
+  if (size < communicator.size()) {
     throw InvalidArgument(std::string(layer) + ": " + std::to_string(size) + " " + what + " for " +
-                          std::to_string(communicator->size()) + " ranks; each needs one");
+                          std::to_string(communicator.size()) + " ranks; each needs one");
   }
 }
 
@@ -67,7 +110,8 @@ ColumnParallelLinearImpl::ColumnParallelLinearImpl(const torch::nn::LinearOption
       options_(options),
       communicator_(std::move(communicator)),
       how_(how) {
-  check_size(communicator_, options_.out_features(), "ColumnParallelLinear", "output features");
+  internal::require_same_layer(communicator_, plan_of(how_, options_));
+  check_size(*communicator_, options_.out_features(), "ColumnParallelLinear", "output features");
   const torch::nn::Linear whole(options_);
   weight = register_parameter("weight", scatter_whole(*communicator_, whole->weight, 0));
   if (!options_.bias()) return;
@@ -92,7 +136,8 @@ RowParallelLinearImpl::RowParallelLinearImpl(const torch::nn::LinearOptions& opt
       options_(options),
       communicator_(std::move(communicator)),
       how_(how) {
-  check_size(communicator_, options_.in_features(), "RowParallelLinear", "input features");
+  internal::require_same_layer(communicator_, plan_of(how_, options_));
+  check_size(*communicator_, options_.in_features(), "RowParallelLinear", "input features");
   const torch::nn::Linear whole(options_);
   weight = register_parameter("weight", scatter_whole(*communicator_, whole->weight, 1));
   if (!options_.bias()) return;
@@ -119,7 +164,8 @@ ParallelConv2dImpl::ParallelConv2dImpl(const torch::nn::Conv2dOptions& options,
       options_(options),
       communicator_(std::move(communicator)),
       split_(split) {
-  check_size(communicator_, options_.out_channels(), "ParallelConv2d", "output channels");
+  internal::require_same_layer(communicator_, plan_of(split_, options_));
+  check_size(*communicator_, options_.out_channels(), "ParallelConv2d", "output channels");
   const int ranks = communicator_->size();
   if (options_.groups() != 1) {
     throw InvalidArgument("ParallelConv2d has no groups but the ranks; ConvSplit says how");

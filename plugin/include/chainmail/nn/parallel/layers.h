@@ -41,7 +41,9 @@ struct ColumnParallelOptions {
 class CHAINMAIL_API ColumnParallelLinearImpl final : public torch::nn::Module {
  public:
   /// Collective. `options` are those of the whole layer.
-  /// @throws InvalidArgument  fewer output features than ranks
+  /// @throws InvalidArgument  on all ranks: fewer output features than ranks
+  /// @throws MismatchError    on all ranks: ranks make other layers here, or have other options;
+  ///                          names the option and both values
   ColumnParallelLinearImpl(const torch::nn::LinearOptions& options,
                            std::shared_ptr<Communicator> communicator,
                            const ColumnParallelOptions& how = {});
@@ -74,7 +76,8 @@ struct RowParallelOptions {
 class CHAINMAIL_API RowParallelLinearImpl final : public torch::nn::Module {
  public:
   /// Collective. `options` are those of the whole layer.
-  /// @throws InvalidArgument  fewer input features than ranks
+  /// @throws InvalidArgument  on all ranks: fewer input features than ranks
+  /// @throws MismatchError    as ColumnParallelLinear
   RowParallelLinearImpl(const torch::nn::LinearOptions& options,
                         std::shared_ptr<Communicator> communicator,
                         const RowParallelOptions& how = {});
@@ -110,8 +113,9 @@ enum class ConvSplit {
 class CHAINMAIL_API ParallelConv2dImpl final : public torch::nn::Module {
  public:
   /// Collective. `options` are those of the whole layer.
-  /// @throws InvalidArgument  fewer output channels than ranks; with kGrouped, input or output
-  ///                          channels that the ranks do not divide; groups of its own
+  /// @throws InvalidArgument  on all ranks: fewer output channels than ranks; with kGrouped, input
+  ///                          or output channels that the ranks do not divide; groups of its own
+  /// @throws MismatchError    as ColumnParallelLinear
   ParallelConv2dImpl(const torch::nn::Conv2dOptions& options,
                      std::shared_ptr<Communicator> communicator,
                      ConvSplit split = ConvSplit::kOutputs);
