@@ -86,6 +86,57 @@ TEST(Pipeline, EqualsOneProcess) {
   check({2, 2}, 6, 12);
 }
 
+void check_evaluation(const std::vector<int>& nodes, int microbatches, std::int64_t samples) {
+  int ranks = 0;
+  for (const int node : nodes) ranks += node;
+  const torch::Tensor x = batch_of(0, samples);
+  const torch::Tensor t = batch_of(1, samples);
+  torch::Tensor expected = x;
+  for (int rank = 0; rank < ranks; ++rank) expected = make_stage(rank)->forward(expected);
+  expected = expected.detach();
+
+  with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+    const int rank = comm->rank();
+    const bool is_last = rank == ranks - 1;
+    auto stage = make_stage(rank);
+    Pipeline pipeline(stage, comm, {.microbatches = microbatches});
+    const torch::Tensor input = rank == 0 ? x : torch::Tensor();
+    const torch::Tensor target = is_last ? t : torch::Tensor();
+    const auto evaluate = [&] {
+      const torch::Tensor y = pipeline.evaluate(input);
+      const torch::NoGradGuard no_grad;
+      const torch::Tensor loss = pipeline.step(input, target, error_of);
+      ASSERT_EQ(y.defined(), is_last);
+      ASSERT_EQ(loss.defined(), is_last);
+      if (!is_last) return;
+      EXPECT_TRUE(torch::allclose(y, expected, 1e-5, 1e-6));
+      EXPECT_FALSE(y.requires_grad());
+      EXPECT_NEAR(loss.item<double>(), error_of(expected, t).item<double>(), 1e-6);
+    };
+    evaluate();
+    EXPECT_EQ(pipeline.most_in_flight(), 0);
+    for (const auto& parameter : stage->parameters()) EXPECT_FALSE(parameter.grad().defined());
+    pipeline.step(input, target, error_of);  // it trains as before
+    for (const auto& parameter : stage->parameters()) EXPECT_TRUE(parameter.grad().defined());
+    evaluate();
+    const c10::InferenceMode inference;
+    EXPECT_EQ(pipeline.evaluate(input).defined(), is_last);
+  });
+}
+
+TEST(Pipeline, EvaluatesWithoutGradients) {
+  check_evaluation({1}, 3, 6);
+  check_evaluation({2}, 1, 2);
+  check_evaluation({1, 1}, 5, 13);
+  check_evaluation({3}, 2, 4);
+  check_evaluation({2, 2}, 6, 12);
+}
+
+struct SumStageImpl : torch::nn::Module {
+  torch::Tensor forward(const torch::Tensor& x) { return x.sum(); }
+};
+TORCH_MODULE(SumStage);
+
 TEST(Pipeline, RefusesWhatCannotBeCut) {
   EXPECT_THROW(Pipeline(make_stage(0), nullptr, {}), InvalidArgument);
   with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
@@ -105,6 +156,11 @@ TEST(Pipeline, RefusesWhatCannotBeCut) {
                               [](const auto& y, const auto& /*t*/) { return y.sum(0); });
         },
         ThrowsMessage<InvalidArgument>(HasSubstr("scalar")));
+    EXPECT_THAT([&] { (void)pipeline.evaluate(batch_of(0, 3)); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("input has 3 samples for 4")));
+    Pipeline without_samples(SumStage(), comm, {.microbatches = 4});
+    EXPECT_THAT([&] { (void)without_samples.evaluate(batch); },
+                ThrowsMessage<InvalidArgument>(HasSubstr("output is a scalar")));
   });
 }
 
@@ -132,6 +188,26 @@ TEST(Pipeline, FindsRanksThatCutABatchOtherwise) {
   }
 }
 
+// One that waits for gradients which nobody sends would wait for its time limit.
+TEST(Pipeline, FindsRanksThatGoForwardOnly) {
+  const auto expect_found = [](const std::vector<int>& nodes, int odd_rank, bool is_odd_forward,
+                               const std::string& text) {
+    with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+      Pipeline pipeline(make_stage(comm->rank()), comm, {.microbatches = 4});
+      const torch::Tensor batch = batch_of(0, 8);
+      const bool is_forward = (comm->rank() == odd_rank) == is_odd_forward;
+      const torch::AutoGradMode mode(!is_forward);
+      EXPECT_THAT([&] { (void)pipeline.step(batch, batch, error_of); },
+                  ThrowsMessage<MismatchError>(HasSubstr(text)));
+    });
+  };
+  expect_found({3}, 1, true,
+               "rank 0 goes forward and backward through a batch, rank 1 forward only");
+  expect_found({3}, 2, false, "rank 1 goes forward only through a batch, rank 2 forward and back");
+  expect_found({1, 1}, 0, true,
+               "rank 0 goes forward only through a batch, rank 1 forward and back");
+}
+
 // Passes its input on until a microbatch at which it breaks.
 struct BreakingStageImpl : torch::nn::Module {
   BreakingStageImpl(int forwards, int backwards) : forwards_(forwards), backwards_(backwards) {}
@@ -139,6 +215,7 @@ struct BreakingStageImpl : torch::nn::Module {
   torch::Tensor forward(const torch::Tensor& x) {
     if (forwards_-- == 0) throw std::runtime_error("forward broke");
     const torch::Tensor y = x * weight_;
+    if (!y.requires_grad()) return y;
     y.register_hook([this](const torch::Tensor& gradient) {
       if (backwards_-- == 0) throw std::runtime_error("backward broke");
       return gradient;
@@ -160,6 +237,7 @@ struct Break {
   int backwards = -1;  // the same in backward
   std::int64_t samples = 8;
   Pipeline::Criterion criterion = error_of;
+  bool has_backward = true;  // on all ranks
 };
 
 // Every rank catches its error and keeps the communicator, whose end would tell the others too.
@@ -173,6 +251,7 @@ void expect_all_learn(const std::vector<int>& nodes, const Break& broken) {
     Pipeline pipeline(BreakingStage(breaks ? broken.forwards : -1, breaks ? broken.backwards : -1),
                       comm, {.microbatches = 4});
     const torch::Tensor batch = batch_of(0, breaks ? broken.samples : 8);
+    const torch::AutoGradMode mode(broken.has_backward);
     std::string error;
     try {
       (void)pipeline.step(batch, batch, breaks ? broken.criterion : error_of);
@@ -200,6 +279,10 @@ TEST(Pipeline, TellsAllRanksOfAnError) {
   expect_all_learn({3}, {.rank = 1, .what = "forward broke", .forwards = 2});
   expect_all_learn({3}, {.rank = 1, .what = "backward broke", .backwards = 1});
   expect_all_learn({1, 1}, {.rank = 0, .what = "input has 3 samples for 4", .samples = 3});
+  // Ranks before it have nothing to wait for but the news that it is done.
+  expect_all_learn(
+      {2, 1}, {.rank = 2, .what = "criterion broke", .criterion = throws, .has_backward = false});
+  expect_all_learn({3}, {.rank = 1, .what = "forward broke", .forwards = 3, .has_backward = false});
 }
 
 }  // namespace

@@ -4,10 +4,12 @@
 // A model in stages, one per rank, through which a batch goes in pieces, so that all ranks compute
 // at once.
 //
-// Collective: every rank calls step() as often as all others.
+// Collective: every rank calls step() and evaluate() in the same order.
 
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -40,6 +42,10 @@ struct PipelineOptions {
 /// });
 /// optimizer.step();
 /// @endcode
+///
+/// Without gradients a batch goes forward only: evaluate() brings the outputs, step() under
+/// torch::NoGradGuard the loss. Whether modules are in training mode is the program's choice:
+/// `stage->eval()`.
 class CHAINMAIL_API Pipeline {
  public:
   /// The loss of a microbatch, a mean over its samples; called on the last rank.
@@ -53,7 +59,8 @@ class CHAINMAIL_API Pipeline {
       : Pipeline(internal::make_component(std::move(stage)), std::move(communicator), options) {}
 
   /// Forward and backward of a batch, which adds to the gradients of all stages' parameters. The
-  /// gradients are those of the mean over the batch: a microbatch counts by its samples.
+  /// gradients are those of the mean over the batch: a microbatch counts by its samples. Under
+  /// torch::NoGradGuard on all ranks forward only, for the loss.
   ///
   /// What a rank throws, whether by itself, its stage or the criterion, ends the communicator of
   /// two or more ranks, so that none waits for it.
@@ -66,9 +73,21 @@ class CHAINMAIL_API Pipeline {
   ///                          stage with several outputs, a loss that is no scalar
   /// @throws MismatchError  on all ranks, which can use the communicator no more: ranks cut the
   ///                        batch into other numbers of microbatches, or input and target have
-  ///                        other numbers of samples (on one rank InvalidArgument); names both
+  ///                        other numbers of samples (on one rank InvalidArgument), or some go
+  ///                        forward only; names both
   /// @throws PeerError  another rank has thrown; names it and quotes its error
   at::Tensor step(const at::Tensor& input, const at::Tensor& target, const Criterion& criterion);
+
+  /// Forward of a batch, without gradients on any rank. Stages compute at once as in step(), and
+  /// none is further ahead of the next.
+  ///
+  /// @param input  the batch, [N, ...], on the first rank; ignored elsewhere
+  /// @returns the last stage's outputs, [N, ...], on the last rank; undefined elsewhere
+  /// @throws InvalidArgument  as step(); an output that is a scalar
+  /// @throws MismatchError  as step(), which another rank may be at: it is the same without
+  ///                        gradients
+  /// @throws PeerError  as step()
+  at::Tensor evaluate(const at::Tensor& input);
 
   /// The most microbatches whose activations this rank has had at once. Local.
   int most_in_flight() const noexcept { return most_in_flight_; }
@@ -78,16 +97,26 @@ class CHAINMAIL_API Pipeline {
   struct Flight {
     std::unique_ptr<Chain> chain;  ///< its own, so that its backward goes through nothing else
     at::Tensor loss;               ///< on the last rank
+    bool has_backward = true;      ///< otherwise it only comes back
   };
+  struct Batch {
+    std::vector<at::Tensor> inputs;  ///< on the first rank
+    std::int64_t samples = 0;        ///< on the last rank
+    bool has_backward = true;
+  };
+  /// On the last rank: what backward of a microbatch begins with.
+  using Finish = std::function<at::Tensor(std::size_t number, const at::Tensor& output)>;
 
   Pipeline(internal::Component stage, std::shared_ptr<Communicator> communicator,
            const PipelineOptions& options);
   bool is_first() const noexcept { return communicator_->rank() == 0; }
   bool is_last() const noexcept { return communicator_->rank() == communicator_->size() - 1; }
   std::vector<at::Tensor> cut(const at::Tensor& batch, const char* what) const;
-  at::Tensor run_batch(const at::Tensor& input, const at::Tensor& target,
-                       const Criterion& criterion);
-  void backward();
+  template <typename Run>
+  at::Tensor or_tell_others(const Run& run);
+  Batch begin(const at::Tensor& input) const;
+  void go_through(const Batch& batch, const Finish& finish);
+  void go_back();
 
   internal::Component stage_;
   std::shared_ptr<Communicator> communicator_;
