@@ -223,6 +223,10 @@ class Sharded : public torch::nn::ModuleHolder<ShardedImpl<typename Holder::Cont
   /// Empty, to be assigned to.
   Sharded(std::nullptr_t = nullptr)  // NOLINT: holders convert
       : torch::nn::ModuleHolder<Impl>(nullptr) {}
+  /// What register_module() returns, as of torch's holders:
+  /// `a = register_module("a", Sharded<Block>(Block(1024), comm))`.
+  Sharded(std::shared_ptr<Impl> unit)  // NOLINT: holders convert
+      : torch::nn::ModuleHolder<Impl>(std::move(unit)) {}
   /// Takes `module` over, with rank 0's values; it is not to be used by itself any more. Its
   /// parameters are dense, on the CPU and of one floating-point type. Collective.
   /// @throws InvalidArgument  other parameters, or none; a communicator that is not for it

@@ -41,6 +41,31 @@ TEST_P(ShardedUses, ParametersHaveNoMemoryBetweenUses) {
   });
 }
 
+// As torch's modules are.
+struct AssignedImpl : nn::Module {
+  explicit AssignedImpl(const CommPtr& comm) {
+    a = register_module("a", Sharded<Block>(filled(Block(Pair::kWidth)), comm));
+    const auto unit = register_module("b", Sharded<Block>(filled(Block(Pair::kWidth), 20), comm));
+    b = unit;
+  }
+  torch::Tensor forward(const torch::Tensor& x) { return b->forward(a->forward(x)); }
+
+  Sharded<Block> a;
+  Sharded<Block> b{nullptr};
+};
+
+TEST_P(ShardedUses, AssignedWhatRegisterModuleReturns) {
+  run([](Pair& pair) {
+    AssignedImpl assigned(pair.comm);
+    EXPECT_TRUE(assigned.named_parameters().contains("b.out.weight"));
+    const torch::Tensor x = pair.input();
+    const torch::Tensor y = assigned.forward(x);
+    EXPECT_TRUE(has_same_bits(y, pair.whole_b->forward(pair.whole_a->forward(x))));
+    y.sum().backward();
+    for (const auto& slice : assigned.parameters()) EXPECT_TRUE(slice.grad().defined());
+  });
+}
+
 TEST_P(ShardedUses, TwoForwardsBeforeOneBackward) {
   run([](Pair& pair) {
     for (int step = 0; step < 3; ++step) {
