@@ -1,17 +1,30 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-"""Types a page of docs/: what a reader would do who follows it from top to bottom.
+"""Pages of docs/ as programs. follow() types a page, as a reader would do from top to bottom:
 
     <!-- file NAME -->  and a block: writes the file
     a block marked diff: changes the only place of the last .cc file that has its old lines
     a block marked sh: runs the commands
+
+examples() takes the examples out of a page that has them for themselves.
 """
 
+import collections
 import re
 import subprocess
+import typing
 
 BLOCK = re.compile(r"(?:<!-- (file|not run:) (\S+).*? -->\n)?^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+PART = re.compile(r"^#+ (?P<heading>[^\n]*)$|^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+class Example(typing.NamedTuple):
+    """A block marked cpp: its name, by the heading above it, and where it begins."""
+
+    name: str
+    line: int
+    text: str
 
 
 class PageError(Exception):
@@ -42,11 +55,28 @@ def follow(page, folder, environment, see):
             elif kind == "diff":
                 source.write_text(changed(source.read_text(), body))
             elif kind == "sh" and mark is None:
-                for command in body.replace("\\\n", " ").splitlines():
-                    run(command, folder, environment, see)
+                run_all(body, folder, environment, see)
         except PageError as error:
             line = page.read_text().count("\n", 0, match.start()) + 1
             raise PageError(f"{page}:{line}: {error}") from None
+
+
+def examples(page):
+    """Those of a page, in order."""
+    whole = page.read_text()
+    heading, counts = "", collections.Counter()
+    for match in PART.finditer(whole):
+        if match["heading"]:
+            heading = re.sub(r"\W+", "_", match["heading"].lower())
+        elif match["kind"] == "cpp":
+            counts[heading] += 1
+            yield Example(f"{heading}_{counts[heading]}.inc",
+                          whole.count("\n", 0, match.start("text")) + 1, match["text"])
+
+
+def run_all(commands, folder, environment, see=lambda command, output: None):
+    for command in commands.replace("\\\n", " ").splitlines():
+        run(command, folder, environment, see)
 
 
 def run(command, folder, environment, see):

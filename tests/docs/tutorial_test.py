@@ -14,12 +14,11 @@ import gzip
 import os
 import pathlib
 import re
-import shutil
-import subprocess
 import sys
 import tempfile
 
 import page
+import scratch
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 FASHION = pathlib.Path("/usr/share/datasets/fashion-mnist")
@@ -60,24 +59,12 @@ class Judge:
 def main():
     cmake, build, libtorch = sys.argv[1:]
     with tempfile.TemporaryDirectory(prefix="chainmail-tutorial.") as name:
-        scratch = pathlib.Path(name)
-        subprocess.run([cmake, "--install", build, "--prefix", scratch / "chainmail"], check=True,
-                       stdout=subprocess.DEVNULL)
-        folder = scratch / "mnist"
+        home = pathlib.Path(name)
+        scratch.install(cmake, build, home)
+        folder = home / "mnist"
         folder.mkdir()
         judge = Judge(unpack_data(folder / "data"))
-        # One thread per process, since other tests may run beside this one.
-        environment = dict(os.environ, HOME=str(scratch), CHAINMAIL_LIBTORCH=libtorch, OMP_NUM_THREADS="1")
-        # Optimising LibTorch's headers four times would only take longer.
-        compiler = scratch / "compiler"
-        compiler.write_text(f'#!/bin/sh\nexec {shutil.which("ccache") or ""} "$@" -O0\n')
-        compiler.chmod(0o755)
-        environment["CMAKE_CXX_COMPILER_LAUNCHER"] = str(compiler)
-        if shutil.which("ccache"):
-            environment["CCACHE_DIR"] = subprocess.check_output(
-                ["ccache", "--get-config", "cache_dir"], text=True).strip()
-            # The same file in another scratch folder is the same to ccache.
-            environment.update(CCACHE_NOHASHDIR="1", CCACHE_BASEDIR=name)
+        environment = scratch.environment(home, libtorch)
         page.follow(ROOT / "docs" / "tutorial.md", folder, environment, judge)
         if (judge.runs, judge.digests) != (6, 3):
             raise page.PageError(f"{judge.runs} runs and {judge.digests} digests, not 6 and 3")

@@ -27,7 +27,7 @@ RULES = [
      [r"plugin/c10d/", r"plugin/include/chainmail/backend\.h", r"examples/cpp_ddp/", r"tools/bench/"],
      "c10d changes with every release of torch"),
     (r"torch/torch\.h",
-     [r"examples/", r"plugin/(train|nn|data|pch)", r"tests/plugin/", r"tools/bench/"],
+     [r"examples/", r"plugin/(train|nn|data|pch)", r"tests/(plugin|docs)/", r"tools/bench/"],
      "it takes 20 s to compile"),
     (r"(ATen|c10|torch)/", [r"plugin/", r"examples/", r"tools/(bench|info)/", r"tests/starters/",
                             r"packaging/consumer/"],
@@ -47,7 +47,7 @@ RULES = [
     (r"ops/", [r"(ops|plugin(?!/include)|tools)/"], "base and launcher are below or beside ops"),
     (r"plugin/", [r"(plugin(?!/include)|tools)/"], "only tools are above plugin"),
     (r"launcher/", [r"launcher/"], "the launcher is a program, not a library"),
-    (r"chainmail/", [r"(plugin|examples|tools|tests/starters|packaging/consumer)/"], "base, ops and launcher are below the plugin"),
+    (r"chainmail/", [r"(plugin|examples|tools|tests/starters|tests/docs|packaging/consumer)/"], "base, ops and launcher are below the plugin"),
     (r"(tests|examples|tools)/", [r"(tests|examples|tools)/"], "nothing depends on these"),
 ]
 
