@@ -4,17 +4,14 @@
 #include <chainmail/nn/parallel/pipeline.h>
 
 #include <algorithm>
-#include <exception>
 #include <optional>
 #include <string>
 
 #include <ATen/ATen.h>
-#include <c10/util/Exception.h>
 
 #include <chainmail/error.h>
 #include <chainmail/nn/functions.h>
 
-#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/family.h"
 
 namespace chainmail {
@@ -110,26 +107,6 @@ void check_samples(Communicator& communicator, std::int64_t of_input, std::int64
                                                end(of_target));
 }
 
-std::string text_of_current_exception() {
-  try {
-    throw;
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "an exception that is no std::exception";
-  }
-}
-
-// The others wait for what this rank will not send. A dead communicator has told them already.
-void tell_others(Communicator& communicator, const std::string& what) {
-  const Communicator::Impl& impl = communicator.impl();
-  if (communicator.size() == 1 || impl.is_finalized || impl.failure || impl.group->error()) return;
-  internal::end_for_exception(communicator, "stage " + std::to_string(communicator.rank()) +
-                                                " of a Pipeline has failed: " + what);
-}
-
 }  // namespace
 
 Pipeline::Pipeline(internal::Component stage, std::shared_ptr<Communicator> communicator,
@@ -174,7 +151,8 @@ at::Tensor Pipeline::or_tell_others(const Run& run) {
     return run();
   } catch (...) {
     flights_.clear();
-    tell_others(*communicator_, text_of_current_exception());
+    internal::tell_of_current_exception(
+        *communicator_, "stage " + std::to_string(communicator_->rank()) + " of a Pipeline");
     throw;
   }
 }
@@ -229,6 +207,7 @@ void Pipeline::go_through(const Batch& batch, const Finish& finish) {
     const auto index = static_cast<std::size_t>(number);
     if (flights_.size() == allowed) go_back();
     Flight flight{std::make_unique<Chain>(communicator_), {}, batch.has_backward};
+    flight.chain->tells_others_ = false;  // or_tell_others() knows the exception
     const std::vector<at::Tensor> outputs =
         stage_.forward(is_first() ? std::vector<at::Tensor>{batch.inputs[index]}
                                   : flight.chain->recv_list(rank - 1));

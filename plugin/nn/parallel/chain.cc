@@ -3,6 +3,7 @@
 
 #include <chainmail/nn/parallel/chain.h>
 
+#include <exception>
 #include <string>
 #include <utility>
 
@@ -13,6 +14,7 @@
 
 #include "plugin/nn/parallel/collectives.h"
 #include "plugin/nn/parallel/messages.h"
+#include "plugin/train/communicator/family.h"
 
 namespace chainmail {
 
@@ -33,8 +35,16 @@ at::Tensor zero() { return at::zeros({}, c10::TensorOptions(c10::kFloat)); }
 }  // namespace
 
 Chain::Chain(std::shared_ptr<Communicator> communicator)
-    : communicator_(std::move(communicator)), token_(zero()) {
+    : communicator_(std::move(communicator)),
+      token_(zero()),
+      exceptions_at_start_(std::uncaught_exceptions()) {
   internal::require_communicator(communicator_, "Chain");
+}
+
+Chain::~Chain() {
+  if (!tells_others_ || std::uncaught_exceptions() <= exceptions_at_start_) return;
+  internal::tell_of_unwinding(*communicator_,
+                              "an exception has left the scope of its Chain; see its own output");
 }
 
 void Chain::send(at::ArrayRef<at::Tensor> x, int rank, int tag) {

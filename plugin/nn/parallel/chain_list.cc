@@ -9,6 +9,7 @@
 
 #include "plugin/nn/parallel/link_edges.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/family.h"
 
 namespace chainmail {
 
@@ -81,6 +82,15 @@ void MultiNodeChainListImpl::check_edges() {
 
 Tensors MultiNodeChainListImpl::forward_list(const Tensors& inputs) {
   if (!is_checked_) check_edges();
+  try {
+    return call_links(inputs);
+  } catch (...) {
+    internal::tell_of_current_exception(*chain_.communicator(), "a link of a MultiNodeChainList");
+    throw;
+  }
+}
+
+Tensors MultiNodeChainListImpl::call_links(const Tensors& inputs) {
   const int own = chain_.communicator()->rank();
   std::deque<Tensors> queue;  // to this rank itself
   Tensors result;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <chainmail/error.h>
+#include <chainmail/train/agreed_error.h>
 
 #include "plugin/nn/parallel/exchange_node.h"
 #include "plugin/train/communicator/parts.h"
@@ -67,7 +68,9 @@ std::vector<Head> exchange_heads(Communicator& communicator, const Head& own,
   }
   for (std::size_t r = 0; r < heads.size(); ++r) {
     if (!heads[r].problem.empty()) {
-      throw InvalidArgument(function + ": rank " + std::to_string(r) + ": " + heads[r].problem);
+      communicator.impl().mark_agreed();
+      throw Agreed(
+          InvalidArgument(function + ": rank " + std::to_string(r) + ": " + heads[r].problem));
     }
   }
   return heads;

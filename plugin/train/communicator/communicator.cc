@@ -38,11 +38,6 @@ ops::Collective barrier_of(std::optional<std::chrono::milliseconds> timeout) {
 // See mark_agreed(); ascending.
 thread_local std::vector<int> agreed_ranks;
 
-bool have_agreed(std::vector<int> ranks) {
-  std::ranges::sort(ranks);
-  return std::ranges::includes(agreed_ranks, ranks);
-}
-
 }  // namespace
 
 Communicator::Communicator(std::unique_ptr<Impl> impl) noexcept : impl_(std::move(impl)) {
@@ -53,17 +48,8 @@ Communicator::~Communicator() {
   const bool is_unwinding = std::uncaught_exceptions() > impl_->exceptions_at_start;
   const std::exception_ptr cause = is_unwinding ? impl_->group->error() : nullptr;
   if (cause) internal::remember_cause(cause);
-  if (!is_unwinding || cause || impl_->is_finalized || impl_->failure ||
-      have_agreed(impl_->world_ranks)) {
-    return;  // the group waits for what is queued and closes
-  }
-  try {
-    internal::end_for_exception(*this, "an exception ends its program");
-  } catch (const std::exception& error) {
-    internal::LogMessage(internal::LogLevel::kWarning)
-        << "cannot tell the other ranks of " << impl_->group->options().name << ": "
-        << error.what();
-  }
+  if (is_unwinding) internal::tell_of_unwinding(*this, "an exception ends its program");
+  // Otherwise the group waits for what is queued and closes.
 }
 
 int Communicator::rank() const noexcept { return impl_->group->rank(); }
@@ -209,6 +195,11 @@ namespace internal {
 
 void require_communicator(const std::shared_ptr<Communicator>& communicator, const char* what) {
   if (!communicator) throw InvalidArgument(std::string(what) + " needs a communicator");
+}
+
+bool have_agreed(std::vector<int> ranks) {
+  std::ranges::sort(ranks);
+  return std::ranges::includes(agreed_ranks, ranks);
 }
 
 void fail_on_all_ranks(Communicator& communicator, const std::string& message) {

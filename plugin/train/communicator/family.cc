@@ -6,6 +6,8 @@
 #include <mutex>
 #include <vector>
 
+#include <c10/util/Exception.h>
+
 #include <chainmail/error.h>
 
 #include "base/log.h"
@@ -54,6 +56,24 @@ std::exception_ptr cause_in(const std::shared_ptr<World>& world) {
   return nullptr;
 }
 
+std::string text_of_current_exception() {
+  try {
+    throw;
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "an exception that is no std::exception";
+  }
+}
+
+// Whether other ranks may wait for this one, which an exception ends.
+bool is_news(const Communicator::Impl& impl) {
+  return impl.group->size() > 1 && !impl.is_finalized && !impl.failure &&
+         !have_agreed(impl.world_ranks) && !impl.group->error();
+}
+
 }  // namespace
 
 void add_to_family(const std::shared_ptr<World>& world, const std::shared_ptr<ops::Group>& group) {
@@ -79,6 +99,22 @@ void end_for_exception(Communicator& communicator, const std::string& reason) {
       << ops::describe_error(cause).message;
   impl.group->abort(cause);
   if (impl.graph_group) impl.graph_group->abort(cause);
+}
+
+void tell_of_current_exception(Communicator& communicator, const std::string& what) {
+  if (!is_news(communicator.impl())) return;
+  end_for_exception(communicator, what + " has failed: " + text_of_current_exception());
+}
+
+void tell_of_unwinding(Communicator& communicator, const std::string& reason) noexcept {
+  try {
+    if (!is_news(communicator.impl())) return;
+    end_for_exception(communicator, reason);
+  } catch (const std::exception& error) {
+    LogMessage(LogLevel::kWarning)
+        << "cannot tell the other ranks of " << communicator.impl().group->options().name << ": "
+        << error.what();
+  }
 }
 
 void end_for_mismatch(Communicator& communicator, const std::string& message) {

@@ -12,6 +12,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "ops/engine/group.h"
 #include "plugin/job/world.h"
@@ -35,6 +36,17 @@ void forget_cause() noexcept;
 /// there is one: not all of them have seen it, and it may be why this rank fails; this rank's log
 /// has `reason`. Otherwise a PeerError that names this rank and says `reason`. Local.
 void end_for_exception(Communicator& communicator, const std::string& reason);
+
+/// Whether Communicator::Impl::mark_agreed() has been called so that the end of a communicator of
+/// `ranks` of the job is no news.
+[[nodiscard]] bool have_agreed(std::vector<int> ranks);
+
+/// In a handler: ends `communicator` for the sake of ranks that wait for what this one will not do,
+/// since `what` "has failed: " and the exception's text. Not where they know: it is dead, or all of
+/// them have agreed on the exception. Local.
+void tell_of_current_exception(Communicator& communicator, const std::string& what);
+/// The same in a destructor during unwinding, where nobody knows the exception.
+void tell_of_unwinding(Communicator& communicator, const std::string& reason) noexcept;
 
 /// Throws a MismatchError here and on all other ranks of `communicator`, which this rank ends: for
 /// what it has found alone. Local.

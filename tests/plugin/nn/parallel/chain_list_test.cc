@@ -3,10 +3,12 @@
 
 // MultiNodeChainList in the shapes of ChainerMN's tests, against the same links in one process.
 
+#include <barrier>
 #include <deque>
 #include <functional>
 #include <map>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -308,6 +310,37 @@ TEST(MultiNodeChainList, RefusesLinksThatCannotBe) {
                 ThrowsMessage<InvalidArgument>(HasSubstr("2 outputs")));
     refuses(kInput, 0, "up to the first forward");
   });
+}
+
+// Every rank keeps its list and its communicator.
+TEST(MultiNodeChainList, TellsTheOthersWhatALinkThrows) {
+  struct Broken : torch::nn::Module {
+    torch::Tensor forward(const torch::Tensor& /*x*/) { throw std::runtime_error("link broke"); }
+  };
+  std::barrier<> all(2);
+  for (const int odd_rank : {0, 1}) {
+    with_communicator({2}, "hierarchical", {}, [&](const CommPtr& comm) {
+      MultiNodeChainList list(comm);
+      const LinkRanks from = comm->rank() == 0 ? LinkRanks(kInput) : LinkRanks(0);
+      const LinkRanks to = comm->rank() == 0 ? LinkRanks(1) : LinkRanks(kOutput);
+      if (comm->rank() == odd_rank) {
+        list->add_link(std::make_shared<Broken>(), from, to);
+      } else {
+        list->add_link(Layer(1, 0), from, to);
+      }
+      const auto run = [&] {
+        const torch::Tensor y = list->forward(input_of(0));
+        comm->rank() == 0 ? list->backward() : list->backward(y.sum());
+      };
+      if (comm->rank() == odd_rank) {
+        EXPECT_THAT(run, ThrowsMessage<std::runtime_error>(HasSubstr("link broke")));
+      } else {
+        EXPECT_THAT(run, ThrowsMessage<PeerError>(
+                             HasSubstr("a link of a MultiNodeChainList has failed: link broke")));
+      }
+      all.arrive_and_wait();
+    });
+  }
 }
 
 TEST(MultiNodeChainList, EdgesThatDoNotMeetAreFoundBeforeTheFirstForward) {

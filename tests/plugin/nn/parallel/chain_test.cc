@@ -4,8 +4,10 @@
 // Backward through a Chain ends, and is right, where ChainerMN's waited for ever.
 
 #include <atomic>
+#include <barrier>
 #include <chrono>
 #include <functional>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -212,6 +214,85 @@ TEST(Chain, RefusesALossThatIsNone) {
     chain.backward();
     EXPECT_THAT([&] { (void)chain.connect({}); },
                 ThrowsMessage<InvalidArgument>(HasSubstr("undefined")));
+  });
+}
+
+// Where a rank's exception leaves its Chain. It keeps the communicator, whose end would tell the
+// others too.
+void expect_told(const std::vector<int>& nodes, int odd_rank,
+                 const std::function<void(const CommPtr&)>& body) {
+  int ranks = 0;
+  for (const int node : nodes) ranks += node;
+  std::barrier<> all(ranks);
+  with_communicator(nodes, "hierarchical", {}, [&](const CommPtr& comm) {
+    try {
+      body(comm);
+      ADD_FAILURE() << "rank " << comm->rank() << " was told nothing";
+    } catch (const PeerError& error) {
+      EXPECT_NE(comm->rank(), odd_rank);
+      EXPECT_EQ(error.peer_rank(), odd_rank);
+      EXPECT_THAT(error.what(), HasSubstr("an exception has left the scope of its Chain"));
+    } catch (const std::runtime_error& error) {
+      EXPECT_EQ(comm->rank(), odd_rank) << error.what();
+    }
+    EXPECT_THROW(comm->barrier(), PeerError);
+    all.arrive_and_wait();
+  });
+}
+
+torch::Tensor break_forward(bool is_odd, const torch::Tensor& x) {
+  return is_odd ? throw std::runtime_error("forward broke") : x * 2;
+}
+
+TEST(Chain, TellsTheOthersOfAnExceptionThatLeavesIt) {
+  for (const auto& nodes : {std::vector<int>{3}, std::vector<int>{1, 2}}) {
+    for (const int odd_rank : {0, 1, 2}) {
+      // The ranks before it wait in backward, those after it in recv().
+      expect_told(nodes, odd_rank, [&](const CommPtr& comm) {
+        Chain chain(comm);
+        const int rank = comm->rank();
+        torch::Tensor x = torch::ones({4}, torch::requires_grad());
+        if (rank > 0) x = chain.recv(rank - 1);
+        x = break_forward(rank == odd_rank, x);
+        if (rank + 1 < comm->size()) {
+          chain.send(x, rank + 1);
+          chain.backward();
+        } else {
+          chain.backward(x.sum());
+        }
+      });
+    }
+    expect_told(nodes, 1, [](const CommPtr& comm) {
+      Chain chain(comm);
+      (void)break_forward(comm->rank() == 1, chain.allreduce(torch::ones({4})));
+      (void)chain.allreduce(torch::ones({4}));
+    });
+  }
+}
+
+// Ranks that have agreed on an error, and those that catch theirs, can go on.
+TEST(Chain, LeavesTheCommunicatorOfErrorsThatNobodyWaitsForAlone) {
+  with_communicator({2}, "hierarchical", {}, [](const CommPtr& comm) {
+    const torch::Tensor x = torch::ones({4}, torch::requires_grad());
+    const auto refused = [&] {
+      Chain chain(comm);
+      (void)chain.allgather(comm->rank() == 0 ? x : torch::Tensor());
+    };
+    EXPECT_THAT(refused,
+                ThrowsMessage<InvalidArgument>(HasSubstr("rank 1: tensor 0 is undefined")));
+    Chain chain(comm);
+    if (comm->rank() == 0) {
+      EXPECT_THROW((void)break_forward(true, x), std::runtime_error);
+    }
+    EXPECT_TRUE(all_equal(chain.allreduce(x), 2));
+  });
+  with_communicator({1}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto broken = [&] {
+      const Chain chain(comm);
+      (void)break_forward(true, {});
+    };
+    EXPECT_THROW(broken(), std::runtime_error);
+    comm->barrier();
   });
 }
 

@@ -36,6 +36,9 @@ namespace chainmail {
 /// the graph alive. Under torch::NoGradGuard on all ranks nothing is kept. Functions of two Chains
 /// of the same communicator have no order among each other: use one.
 ///
+/// Whoever catches an exception inside of a Chain's scope may go on with it; one that leaves the
+/// scope is told to the other ranks (~Chain).
+///
 /// Backward goes through a function once. Through a loss of its own, called on a tensor, it may
 /// come before the Chain's, which then goes through the rest; with a gradient for a function that
 /// it has been through it throws InvalidArgument, unless all ranks have called the first one with
@@ -57,7 +60,11 @@ class CHAINMAIL_API Chain {
   explicit Chain(std::shared_ptr<Communicator> communicator);
   Chain(const Chain&) = delete;
   Chain& operator=(const Chain&) = delete;
-  ~Chain() = default;
+  /// During unwinding by an exception it ends the communicator of two or more ranks, as the
+  /// communicator's own destructor does, so that none waits for what this rank will not send: they
+  /// get a PeerError that names it. Not if all ranks throw what they have agreed on, as collectives
+  /// do of one rank's mistake.
+  ~Chain();
 
   /// Sends a copy of a tensor, or of a list, to `rank`, and does not wait.
   void send(at::ArrayRef<at::Tensor> x, int rank, int tag = 0);
@@ -103,8 +110,12 @@ class CHAINMAIL_API Chain {
   const std::shared_ptr<Communicator>& communicator() const noexcept { return communicator_; }
 
  private:
+  friend class Pipeline;  // which tells the others itself
+
   std::shared_ptr<Communicator> communicator_;
   at::Tensor token_;  // of the function before
+  int exceptions_at_start_;
+  bool tells_others_ = true;
 };
 
 }  // namespace chainmail

@@ -95,6 +95,10 @@ class CHAINMAIL_API MultiNodeChainListImpl final : public torch::nn::Module {
   /// @returns the tensor of the link to kOutput; on a rank without one a delegate, a zero that
   ///          needs a gradient. backward() of a loss that is made of either goes through the whole
   ///          model
+  ///
+  /// What a link throws on one rank ends the communicator of two or more ranks, so that none waits
+  /// for it.
+  /// @throws PeerError  another rank's link has thrown; names the rank and quotes the error
   /// @throws InvalidArgument  a link has another number of inputs; the link to kOutput has several
   ///                          outputs
   /// @throws MismatchError    on all ranks, in the first forward(), before anything is computed:
@@ -124,6 +128,7 @@ class CHAINMAIL_API MultiNodeChainListImpl final : public torch::nn::Module {
   void add_component(internal::Component component, LinkRanks from, LinkRanks to);
   void check_ranks(const LinkRanks& ranks, const char* what) const;
   void check_edges();
+  std::vector<at::Tensor> call_links(const std::vector<at::Tensor>& inputs);
   static at::Tensor only_output(const std::vector<at::Tensor>& outputs);
 
   Chain chain_;
