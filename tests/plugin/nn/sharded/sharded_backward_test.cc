@@ -66,6 +66,14 @@ struct Probe {
         unit(with_integers(Probed()), comm, {.name = "probed"}) {
     x.requires_grad_(has_argument_a_gradient);
   }
+  // run(holder, module) leaves the same gradients in both, and nothing whole.
+  template <typename Run>
+  void expect_same(const Run& run) {
+    run(unit, *unit->module());
+    expect_nothing_whole();
+    run(whole, *whole);
+    expect_same_gradients();
+  }
   void expect_same_gradients() {
     average_gradients(whole->parameters(), *comm);
     expect_gradients(*unit, *whole, *comm);
@@ -104,15 +112,11 @@ TEST_P(ShardedBackward, InsideOfOneThroughTheSameGraph) {
   on_ranks([](const CommPtr& comm) {
     for (const bool has_argument_a_gradient : {false, true}) {
       Probe probe(comm, has_argument_a_gradient);
-      const auto backward_in_backward = [&](auto& module, ProbedImpl& inside) {
+      probe.expect_same([&](auto& module, ProbedImpl& inside) {
         const torch::Tensor loss = loss_of(module, probe.x);
         inside.in_middle = [loss] { loss.backward({}, /*retain_graph=*/true); };
         loss.backward({}, /*retain_graph=*/true);
-      };
-      backward_in_backward(probe.unit, *probe.unit->module());
-      probe.expect_nothing_whole();
-      backward_in_backward(probe.whole, *probe.whole);
-      probe.expect_same_gradients();
+      });
     }
   });
 }
@@ -121,16 +125,12 @@ TEST_P(ShardedBackward, InsideOfOneThroughAnotherGraphOfTheUnit) {
   on_ranks([](const CommPtr& comm) {
     for (const bool has_argument_a_gradient : {false, true}) {
       Probe probe(comm, has_argument_a_gradient);
-      const auto backward_in_backward = [&](auto& module, ProbedImpl& inside) {
+      probe.expect_same([&](auto& module, ProbedImpl& inside) {
         const torch::Tensor other = loss_of(module, probe.x.detach() * 2);
         const torch::Tensor loss = loss_of(module, probe.x);
         inside.in_middle = [other] { other.backward(); };
         loss.backward();
-      };
-      backward_in_backward(probe.unit, *probe.unit->module());
-      probe.expect_nothing_whole();
-      backward_in_backward(probe.whole, *probe.whole);
-      probe.expect_same_gradients();
+      });
     }
   });
 }
@@ -139,18 +139,14 @@ TEST_P(ShardedBackward, InsideOfOneThroughAnotherGraphOfTheUnit) {
 TEST_P(ShardedBackward, ThatFailsInsideOfOne) {
   on_ranks([](const CommPtr& comm) {
     Probe probe(comm);
-    const auto backward_in_backward = [&](auto& module, ProbedImpl& inside) {
+    probe.expect_same([&](auto& module, ProbedImpl& inside) {
       const torch::Tensor loss = loss_of(module, probe.x);
       inside.in_middle = [&inside, loss] {
         inside.in_middle = [] { throw std::runtime_error("a user's hook"); };
         EXPECT_ANY_THROW(loss.backward({}, /*retain_graph=*/true));
       };
       loss.backward({}, /*retain_graph=*/true);
-    };
-    backward_in_backward(probe.unit, *probe.unit->module());
-    probe.expect_nothing_whole();
-    backward_in_backward(probe.whole, *probe.whole);
-    probe.expect_same_gradients();
+    });
   });
 }
 
@@ -221,7 +217,7 @@ TEST_P(ShardedBackward, ThroughFrozenLayersAboveAnotherUnit) {
 TEST_P(ShardedBackward, AfterParametersWereFrozen) {
   on_ranks([](const CommPtr& comm) {
     Probe probe(comm, /*has_argument_a_gradient=*/false);
-    const auto freeze_between = [&](auto& module) {
+    probe.expect_same([&](auto& module, ProbedImpl& /*inside*/) {
       const torch::Tensor loss = loss_of(module, probe.x);
       for (auto& item : module->named_parameters()) {
         if (item.key().rfind("in.", 0) != 0) item.value().set_requires_grad(false);
@@ -229,11 +225,7 @@ TEST_P(ShardedBackward, AfterParametersWereFrozen) {
       const torch::Tensor other = loss_of(module, probe.x);
       loss.backward();
       other.backward();
-    };
-    freeze_between(probe.unit);
-    probe.expect_nothing_whole();
-    freeze_between(probe.whole);
-    probe.expect_same_gradients();
+    });
   });
 }
 
