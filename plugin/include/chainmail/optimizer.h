@@ -222,7 +222,8 @@ class CHAINMAIL_API MultiNodeOptimizer {
 /// bit, and returns the averaging optimizer. Collective.
 /// @throws InvalidArgument  an LBFGS; a trainable parameter that cannot be averaged (complex); what
 ///                          the options cannot have, such as share_parameters of ranks that cannot
-///                          map each other's memory
+///                          map each other's memory, or sharding of parameters that have memory in
+///                          common without being the same tensor
 /// @throws MismatchError  ranks have different parameters (names, shapes, dtypes) or optimizers
 [[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeOptimizer> create_multi_node_optimizer(
     std::unique_ptr<torch::optim::Optimizer> optimizer,

@@ -19,6 +19,7 @@
 #include "plugin/nn/sharded/unit_set.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/sharding/memory_ties.h"
 
 namespace chainmail {
 
@@ -142,21 +143,34 @@ void check_parameters(const std::string& unit, const Contents& contents) {
                             c10::toString(contents.own.front().tensor.scalar_type()) +
                             "; put them into Sharded modules of their own");
     }
-    if (tensor.numel() > 0 && tensor.storage().nbytes() == 0) {
-      refuse(parameter, "belongs to a Sharded module of another communicator");
-    }
   }
   if (contents.own.empty() && contents.lenders.empty()) {
     throw InvalidArgument("unit '" + unit + "' has no parameters; leave it as it is");
   }
 }
 
-// Rank 0's, after all ranks have found that they have the same.
-void share_buffers(Communicator& communicator, const std::string& unit, const Contents& contents) {
+// All ranks find that they have the same, and what is refused on all of them.
+void compare_units(Communicator& communicator, const UnitSet& set, const std::string& unit,
+                   const Contents& contents) {
   std::vector<std::string> lines =
       internal::describe_training_state(contents.own, contents.buffers, nullptr);
   lines.insert(lines.begin(), "unit '" + unit + "'");
+  const std::string tie = set.find_tie(contents.own);
+  if (!tie.empty()) lines.push_back(tie);
   internal::compare_between_ranks(communicator, lines, {});
+  if (!tie.empty()) {
+    internal::refuse_memory_tie("unit '" + unit + "'", tie,
+                                ", or clone() one where it is to have values of its own");
+  }
+  for (const NamedTensor& parameter : contents.own) {
+    if (parameter.tensor.numel() == 0 || parameter.tensor.storage().nbytes() > 0) continue;
+    throw InvalidArgument("unit '" + unit + "': parameter '" + parameter.name +
+                          "' belongs to a Sharded module of another communicator");
+  }
+}
+
+// Rank 0's.
+void share_buffers(Communicator& communicator, const Contents& contents) {
   std::vector<at::Tensor> buffers;
   for (const NamedTensor& buffer : contents.buffers) buffers.push_back(buffer.tensor);
   communicator.bcast(buffers);
@@ -293,7 +307,8 @@ ShardedModule::ShardedModule(std::shared_ptr<nn::Module> module,
   Contents contents;
   collect(*impl_->module, "", set, contents);
   check_parameters(impl_->name, contents);
-  share_buffers(*communicator, impl_->name, contents);
+  compare_units(*communicator, set, impl_->name, contents);
+  share_buffers(*communicator, contents);
   if (!contents.own.empty()) {
     impl_->units.push_back(set.make_unit(impl_->name, contents.own, communicator));
   }

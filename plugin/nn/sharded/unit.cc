@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include <chainmail/error.h>
 
@@ -123,10 +124,14 @@ void Unit::make_slices() {
   slice_ = make_slice(length, flat_.scalar_type());
   if (length > 0)
     std::memcpy(slice_.data_ptr(), at_part(flat_, layout_.begin_of(rank)), slice_.nbytes());
-  for (UnitParameter& parameter : parameters_) parameter.slice = slice_.narrow(0, 0, 0).detach();
+  for (UnitParameter& parameter : parameters_) {
+    parameter.slice = slice_.narrow(0, 0, 0).detach();
+    own_.push_back({own_.size(), 0, 0});
+  }
   for (const SlicePart& part : layout_.parts_of(rank)) {
     const std::size_t begin =
         layout_.places[part.parameter].begin + part.begin - layout_.begin_of(rank);
+    own_[part.parameter] = {part.parameter, begin, begin + part.end - part.begin};
     parameters_[part.parameter].slice =
         slice_
             .narrow(0, static_cast<std::int64_t>(begin),
@@ -170,16 +175,34 @@ ops::Collective Unit::gather_into(Block& block, Pass pass) const {
   return collective;
 }
 
+// Memory of another parameter of the unit is not its own, either.
+void Unit::check_memory(std::size_t index) const {
+  const UnitParameter& parameter = parameters_[index];
+  const SlicePart& own = own_[index];
+  const ParameterPlace& place = layout_.places[index];
+  const auto lies_at = [](const at::Tensor& tensor, const at::Tensor& flat, std::size_t begin,
+                          std::size_t count) {
+    return tensor.is_alias_of(flat) && tensor.scalar_type() == flat.scalar_type() &&
+           tensor.numel() == static_cast<std::int64_t>(count) &&
+           (count == 0 || tensor.storage_offset() == static_cast<std::int64_t>(begin));
+  };
+  if (lies_at(parameter.full, flat_, place.begin, place.count) &&
+      lies_at(parameter.slice, slice_, own.begin, own.end - own.begin)) {
+    return;
+  }
+  throw InvalidArgument(
+      "unit '" + name_ + "': parameter '" + parameter.name +
+      "', or this rank's slice of it, has been given memory or a shape that is not the unit's: " +
+      c10::str("the parameter is ", parameter.full.sizes(), " of the unit's ", place.count,
+               " elements, the slice ", parameter.slice.sizes(), " of its ", own.end - own.begin) +
+      ", as torch::load() and set_data() do; write values into slices with copy_(), and load "
+      "modules before they become Sharded");
+}
+
 void Unit::follow_slices() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) check_memory(i);
   trained_ = 0;
   for (const UnitParameter& parameter : parameters_) {
-    if (!parameter.slice.is_alias_of(slice_) || !parameter.full.is_alias_of(flat_)) {
-      throw InvalidArgument(
-          "unit '" + name_ + "': parameter '" + parameter.name +
-          "', or this rank's slice of it, has been given memory that is not the unit's, as "
-          "torch::load() and set_data() do; write values into slices with copy_(), and load "
-          "modules before they become Sharded");
-    }
     const bool is_trained = parameter.slice.requires_grad();
     if (parameter.full.requires_grad() != is_trained) parameter.full.set_requires_grad(is_trained);
     trained_ += is_trained ? 1 : 0;
@@ -189,6 +212,20 @@ void Unit::follow_slices() {
 std::optional<std::size_t> Unit::find(const at::Tensor& tensor) const noexcept {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (parameters_[i].full.is_same(tensor)) return i;
+  }
+  return std::nullopt;
+}
+
+std::optional<std::size_t> Unit::find_tied(const at::Tensor& tensor) const {
+  if (!tensor.has_storage() || !tensor.is_alias_of(flat_) || find(tensor)) return std::nullopt;
+  std::int64_t end = tensor.storage_offset() + 1;
+  for (std::int64_t d = 0; d < tensor.dim(); ++d) end += (tensor.size(d) - 1) * tensor.stride(d);
+  for (std::size_t i = 0; i < parameters_.size() && tensor.numel() > 0; ++i) {
+    const ParameterPlace& place = layout_.places[i];
+    if (static_cast<std::int64_t>(place.begin) < end &&
+        tensor.storage_offset() < static_cast<std::int64_t>(place.begin + place.count)) {
+      return i;
+    }
   }
   return std::nullopt;
 }

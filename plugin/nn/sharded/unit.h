@@ -69,12 +69,15 @@ class Unit {
   [[nodiscard]] ops::Collective gather_into(Block& block, Pass pass) const;
 
   /// Trains what slices say that is trained.
-  /// @throws InvalidArgument  a parameter or a slice has been given other memory
+  /// @throws InvalidArgument  a parameter or a slice has been given other memory, or a part of it
   void follow_slices();
   /// How many parameters are trained.
   std::size_t trained() const noexcept { return trained_; }
   /// Which parameter `tensor` is, if it is one.
   std::optional<std::size_t> find(const at::Tensor& tensor) const noexcept;
+  /// Which parameter has memory in common with `tensor`, which is none of them; where there is no
+  /// memory now, when it comes back.
+  std::optional<std::size_t> find_tied(const at::Tensor& tensor) const;
   /// Whether there are gradients.
   bool has_gradients() const;
   /// Moves the gradients to `block`, and says how.
@@ -88,6 +91,7 @@ class Unit {
   int uses = 0;  ///< who needs the parameters now
 
  private:
+  void check_memory(std::size_t index) const;
   void move_to(const Block& block);
   void make_slices();
   void make_room_for_gradients();
@@ -103,7 +107,8 @@ class Unit {
   std::uint32_t hash_ = 0;  ///< of the parameters
   at::Tensor flat_;         ///< all of them, in the storage that they share
   at::Tensor slice_;
-  at::Tensor gradient_;  ///< of the slice, once there was one
+  std::vector<SlicePart> own_;  ///< what the slice of each parameter is of slice_
+  at::Tensor gradient_;         ///< of the slice, once there was one
   std::unique_ptr<Block> block_;
   std::int64_t whole_version_ = 0;
   std::size_t trained_ = 0;

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_hooks.h"
+#include "plugin/train/sharding/memory_ties.h"
 
 namespace chainmail::internal {
 
@@ -61,6 +62,7 @@ UnitSet::~UnitSet() { drop_reduction(); }
 std::shared_ptr<Unit> UnitSet::make_unit(const std::string& name,
                                          const std::vector<NamedTensor>& parameters,
                                          const std::shared_ptr<Communicator>& communicator) {
+  former_.remember(name, parameters);
   const std::uint64_t number = units_made_++;
   auto unit = std::make_shared<Unit>(name, number, parameters, communicator,
                                      [weak = weak_from_this(), number](std::size_t parameter) {
@@ -78,6 +80,23 @@ std::shared_ptr<Unit> UnitSet::owner_of(const at::Tensor& parameter) const {
     if (unit != nullptr && unit->find(parameter)) return unit;
   }
   return nullptr;
+}
+
+std::string UnitSet::find_tie(const std::vector<NamedTensor>& parameters) const {
+  for (const NamedTensor& parameter : parameters) {
+    for (const auto& [number, known] : units_) {
+      const std::shared_ptr<Unit> unit = known.lock();
+      if (unit == nullptr) continue;
+      if (const auto tied = unit->find_tied(parameter.tensor)) {
+        return describe_memory_tie(unit->parameters()[*tied].name + " of unit " + unit->name(),
+                                   parameter.name);
+      }
+    }
+  }
+  std::vector<NamedTensor> all = former_.in_use();
+  all.insert(all.end(), parameters.begin(), parameters.end());
+  const auto tie = find_memory_tie(all);
+  return tie ? describe_memory_tie(all[tie->first].name, all[tie->second].name) : "";
 }
 
 void UnitSet::begin_forward(UnitCall& call) {

@@ -21,6 +21,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "plugin/nn/sharded/former_memory.h"
 #include "plugin/nn/sharded/gathers.h"
 #include "plugin/nn/sharded/unit.h"
 
@@ -54,6 +55,10 @@ class UnitSet : public std::enable_shared_from_this<UnitSet> {
                                                 const std::shared_ptr<Communicator>& communicator);
   /// The unit that has `parameter`, and its slice; null where none has.
   [[nodiscard]] std::shared_ptr<Unit> owner_of(const at::Tensor& parameter) const;
+  /// Which two parameters have memory in common, as describe_memory_tie() says it: both of
+  /// `parameters`, which are to be a unit, or one of a unit that there is or was. Empty where none
+  /// have. Local.
+  [[nodiscard]] std::string find_tie(const std::vector<NamedTensor>& parameters) const;
 
   /// Makes the units' parameters be there.
   void begin_forward(UnitCall& call);
@@ -101,6 +106,7 @@ class UnitSet : public std::enable_shared_from_this<UnitSet> {
   Gathers gathers_;
   std::map<std::uint64_t, std::weak_ptr<Unit>> units_;
   std::uint64_t units_made_ = 0;
+  FormerMemory former_;
   std::vector<Backward> backwards_;  ///< the outermost first
   Reduction reducing_;               ///< on its way, if it has a unit
   std::uint64_t reductions_ = 0;

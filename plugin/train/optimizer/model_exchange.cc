@@ -13,6 +13,7 @@
 
 #include "base/log.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/sharding/memory_ties.h"
 #include "plugin/train/shards/shard_progress.h"
 
 namespace chainmail::internal {
@@ -92,8 +93,16 @@ void ModelExchange::check_turn(const char* call, bool or_between) const {
       "the optimizer and drops them");
 }
 
-bool ModelExchange::is_current() const {
-  return parameter_signature(options_.model, optimizer_) == signature_;
+bool ModelExchange::is_current() {
+  return parameter_signature(options_.model, optimizer_) == signature_ && !has_new_tie();
+}
+
+bool ModelExchange::has_new_tie() {
+  std::vector<const void*> now = addresses_of(untied_);
+  if (now == addresses_) return false;
+  if (find_memory_tie(untied_, /*of_trained_only=*/true)) return true;
+  addresses_ = std::move(now);
+  return false;
 }
 
 bool ModelExchange::overlaps() const {
@@ -114,8 +123,9 @@ void ModelExchange::use_slices(SliceKind kind, bool keeps_order, SliceListener l
 
 void ModelExchange::adopt_all() {
   check_no_means();
+  Found found = examine();
   known_.clear();  // so that all counts as new
-  adopt_parameters();
+  adopt(std::move(found));
 }
 
 // Before anything else happens: what is refused changes nothing.
@@ -127,21 +137,42 @@ void ModelExchange::check_no_means() const {
       "after step(), or call zero_grad() before to drop them");
 }
 
-// Compares what the ranks have and broadcasts what is new since the last time.
-void ModelExchange::adopt_parameters() {
-  std::vector<NamedTensor> now = collect_parameters(options_.model, optimizer_);
-  std::vector<NamedTensor> trainable;
-  std::copy_if(now.begin(), now.end(), std::back_inserter(trainable),
+// What is refused here changes nothing, and on all ranks, since all have found the same before.
+ModelExchange::Found ModelExchange::examine() {
+  Found found;
+  found.parameters = collect_parameters(options_.model, optimizer_);
+  std::copy_if(found.parameters.begin(), found.parameters.end(),
+               std::back_inserter(found.trainable),
                [](const NamedTensor& named) { return named.tensor.requires_grad(); });
-  const std::vector<NamedTensor> buffers = collect_buffers(options_.model);
-  std::vector<std::string> described = describe_training_state(now, buffers, optimizer_);
+  found.buffers = collect_buffers(options_.model);
+  std::vector<std::string> described =
+      describe_training_state(found.parameters, found.buffers, optimizer_);
   if (options_.shard != Sharding::kNone) described.push_back(describe_sharding(options_));
+  const std::vector<NamedTensor>& untied =
+      options_.share_parameters ? found.parameters : found.trainable;
+  std::string tied;
+  if (options_.shard != Sharding::kNone) {
+    if (const auto tie = find_memory_tie(untied, /*of_trained_only=*/true)) {
+      tied = describe_memory_tie(untied[tie->first].name, untied[tie->second].name);
+      described.push_back(tied);
+    }
+  }
   compare_between_ranks(*communicator_, described, described_);
+  check_receivable("parameter", found.parameters);
+  check_receivable("buffer", found.buffers);
+  if (!tied.empty()) {
+    refuse_memory_tie(options_.share_parameters ? "share_parameters" : "a sharded optimizer", tied,
+                      ", or use Sharding::kNone");
+  }
   described_ = std::move(described);
-  check_receivable("parameter", now);  // after the comparison, so on all ranks
-  check_receivable("buffer", buffers);
-  now.insert(now.end(), buffers.begin(), buffers.end());
+  if (options_.shard != Sharding::kNone) untied_ = untied;
+  return found;
+}
 
+// Broadcasts what is new since the last time.
+void ModelExchange::adopt(Found found) {
+  std::vector<NamedTensor> now = std::move(found.parameters);
+  now.insert(now.end(), found.buffers.begin(), found.buffers.end());
   if (listener_.before_broadcast) listener_.before_broadcast();
   std::vector<at::Tensor> added;
   for (const NamedTensor& named : now) {
@@ -151,10 +182,10 @@ void ModelExchange::adopt_parameters() {
     }
   }
   communicator_->bcast(added);
-  if (listener_.after_broadcast) listener_.after_broadcast(trainable);
+  if (listener_.after_broadcast) listener_.after_broadcast(found.trainable);
   known_ = std::move(now);
   order_.clear();
-  make_exchange(std::move(trainable), {});
+  make_exchange(std::move(found.trainable), {});
   knows_order_ = !learns_order();
   signature_ = parameter_signature(options_.model, optimizer_);
 }
@@ -193,6 +224,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
 bool ModelExchange::follow_model(const std::function<void()>& use_last) {
   if (is_current()) return false;
   check_no_means();
+  Found found = examine();
   std::vector<at::Tensor> own;
   for (const NamedTensor& parameter : exchange_->parameters()) {
     own.push_back(parameter.tensor.grad());
@@ -204,7 +236,7 @@ bool ModelExchange::follow_model(const std::function<void()>& use_last) {
       exchange_->parameters()[i].tensor.mutable_grad() = own[i];
     }
   }
-  adopt_parameters();
+  adopt(std::move(found));
   return has_last;
 }
 

@@ -78,11 +78,19 @@ class ModelExchange {
   std::uint64_t steps() const noexcept { return steps_; }
 
  private:
-  bool is_current() const;
+  bool is_current();
+  bool has_new_tie();
+  /// What the ranks have now, once they have found that it is the same.
+  struct Found {
+    std::vector<NamedTensor> parameters;
+    std::vector<NamedTensor> trainable;
+    std::vector<NamedTensor> buffers;
+  };
+  Found examine();
   bool overlaps() const;
   bool learns_order() const;
   void check_no_means() const;
-  void adopt_parameters();
+  void adopt(Found found);
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
 
   std::shared_ptr<Communicator> communicator_;
@@ -91,6 +99,8 @@ class ModelExchange {
   std::vector<std::uintptr_t> signature_;  ///< of what the exchange was made for
   std::vector<std::string> described_;     ///< what all ranks had when they compared it last
   std::vector<NamedTensor> trainable_;     ///< what the exchange is of
+  std::vector<NamedTensor> untied_;        ///< what must have no memory in common
+  std::vector<const void*> addresses_;     ///< of these, when they had none
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
   SliceKind slices_ = SliceKind::kNone;
   bool keeps_order_ = false;

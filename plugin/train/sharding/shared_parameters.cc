@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -25,9 +24,7 @@ namespace {
 // Whole cache lines: where a slice ends between two parameters, its owner writes no other's.
 constexpr std::size_t kPlaceBytes = 64;
 
-// Ties by a common memory, unlike those by a common tensor, would end without a word.
 void check_places(const std::vector<NamedTensor>& parameters) {
-  std::vector<const NamedTensor*> by_address;
   for (const NamedTensor& parameter : parameters) {
     if (!parameter.tensor.is_cpu()) {
       throw InvalidArgument("share_parameters: parameter '" + parameter.name + "' is on " +
@@ -38,19 +35,6 @@ void check_places(const std::vector<NamedTensor>& parameters) {
       throw InvalidArgument("share_parameters: the elements of parameter '" + parameter.name +
                             "' are not in a row; make it contiguous()");
     }
-    if (parameter.tensor.numel() != 0) by_address.push_back(&parameter);
-  }
-  const auto begin_of = [](const NamedTensor* parameter) {
-    return reinterpret_cast<std::uintptr_t>(parameter->tensor.const_data_ptr());
-  };
-  std::ranges::sort(by_address, {}, begin_of);
-  for (std::size_t i = 1; i < by_address.size(); ++i) {
-    const NamedTensor& before = *by_address[i - 1];
-    if (begin_of(&before) + before.tensor.nbytes() <= begin_of(by_address[i])) continue;
-    throw InvalidArgument("share_parameters: parameters '" + before.name + "' and '" +
-                          by_address[i]->name +
-                          "' have memory in common, which they would lose: register one tensor in "
-                          "both places, or leave .share_parameters out");
   }
 }
 

@@ -28,10 +28,11 @@ class SharedParameters {
   /// Does what release() does.
   ~SharedParameters();
 
-  /// Moves `parameters`, which have equal values on all ranks, to shared memory; they stay the same
-  /// tensors. Those of an earlier call must have been released. Collective.
-  /// @throws InvalidArgument  on all ranks: parameters that have memory in common or are not dense,
-  ///                          or ranks of a node that cannot map each other's memory
+  /// Moves `parameters`, which have equal values on all ranks and no memory in common, to shared
+  /// memory; they stay the same tensors. Those of an earlier call must have been released.
+  /// Collective.
+  /// @throws InvalidArgument  on all ranks: parameters that are not dense, or ranks of a node that
+  ///                          cannot map each other's memory
   void share(const std::vector<NamedTensor>& parameters);
   /// Gives this rank's parameters memory of their own again, with the same values. Local.
   void release();

@@ -229,7 +229,9 @@ class Sharded : public torch::nn::ModuleHolder<ShardedImpl<typename Holder::Cont
       : torch::nn::ModuleHolder<Impl>(std::move(unit)) {}
   /// Takes `module` over, with rank 0's values; it is not to be used by itself any more. Its
   /// parameters are dense, on the CPU and of one floating-point type. Collective.
-  /// @throws InvalidArgument  other parameters, or none; a communicator that is not for it
+  /// @throws InvalidArgument  other parameters, or none, or some that have memory in common with
+  ///                          others without being the same tensor; a communicator that is not for
+  ///                          it
   /// @throws MismatchError    ranks have different modules
   Sharded(Holder module, std::shared_ptr<Communicator> communicator,
           const ShardedOptions& options = {})
