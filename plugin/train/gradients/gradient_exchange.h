@@ -97,6 +97,8 @@ class GradientExchange {
   bool is_open() const noexcept { return is_open_; }
   /// A step of the optimizer has ended; the next exchange is the first one of the next step.
   void count_step() noexcept;
+  /// Double buffering: whether a mean is still on its way, for take_last().
+  bool has_last() const noexcept { return sets_[1 - current_].is_in_flight; }
   /// Double buffering: makes the gradients the last mean that is still on its way. False when there
   /// is none.
   bool take_last();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include "base/log.h"
 #include "plugin/train/communicator/communicator_impl.h"
@@ -164,13 +165,40 @@ ModelExchange::Found ModelExchange::examine() {
     refuse_memory_tie(options_.share_parameters ? "share_parameters" : "a sharded optimizer", tied,
                       ", or use Sharding::kNone");
   }
+  check_adopted();
   described_ = std::move(described);
   if (options_.shard != Sharding::kNone) untied_ = untied;
   return found;
 }
 
+void ModelExchange::check_adopted() const {
+  if (options_.shard == Sharding::kNone) return;
+  const auto has_state = [&](const at::Tensor& parameter) {
+    return optimizer_->state().count(parameter.unsafeGetTensorImpl()) != 0;
+  };
+  for (const auto& [named, is_trained, sizes, dtype, device] : adopted_) {
+    const at::Tensor& now = named.tensor;
+    if (!is_trained && !has_state(now)) continue;
+    if (now.sizes() != sizes) {
+      refuse_changed(named.name, c10::str(c10::IntArrayRef(sizes)), c10::str(now.sizes()));
+    }
+    if (now.device() != device) refuse_changed(named.name, device.str(), now.device().str());
+    if (now.scalar_type() == dtype || !exchange_->has_last()) continue;
+    throw InvalidArgument("parameter '" + named.name + "' is of type " +
+                          c10::toString(now.scalar_type()) + " now, and its mean on its way " +
+                          c10::toString(dtype) +
+                          ": convert parameters of a sharded optimizer after flush()");
+  }
+}
+
 // Broadcasts what is new since the last time.
 void ModelExchange::adopt(Found found) {
+  adopted_.clear();
+  for (const NamedTensor& named : found.parameters) {
+    const at::Tensor& tensor = named.tensor;
+    adopted_.push_back({named, tensor.requires_grad(), tensor.sizes().vec(), tensor.scalar_type(),
+                        tensor.device()});
+  }
   std::vector<NamedTensor> now = std::move(found.parameters);
   now.insert(now.end(), found.buffers.begin(), found.buffers.end());
   if (listener_.before_broadcast) listener_.before_broadcast();

@@ -54,6 +54,9 @@ class ModelExchange {
   /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
   /// counts from 0 as that of a newcomer does. Compares and broadcasts nothing.
   void enter_world();
+  /// With slices: throws InvalidArgument, naming it, for a parameter whose state is in slices of
+  /// another shape, or whose mean on its way is of another type. Local.
+  void check_adopted() const;
   /// Local: after a step, or a forward that begins one.
   void count_step() noexcept;
   /// After the first backward: buckets in the order in which it really finished gradients.
@@ -102,6 +105,15 @@ class ModelExchange {
   std::vector<NamedTensor> untied_;        ///< what must have no memory in common
   std::vector<const void*> addresses_;     ///< of these, when they had none
   std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
+  /// What a parameter was when it was broadcast last.
+  struct Adopted {
+    NamedTensor named;
+    bool is_trained = false;
+    std::vector<std::int64_t> sizes;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    c10::Device device = c10::kCPU;
+  };
+  std::vector<Adopted> adopted_;
   SliceKind slices_ = SliceKind::kNone;
   bool keeps_order_ = false;
   SliceListener listener_;

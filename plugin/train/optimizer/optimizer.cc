@@ -224,6 +224,7 @@ StepResult MultiNodeOptimizer::step() {
 }
 
 bool MultiNodeOptimizer::flush() {
+  impl_->model.check_adopted();
   const bool has_last = impl_->model.gradients().take_last();
   if (has_last) {
     impl_->update_scale(impl_->apply(impl_->scale_in_flight), impl_->scale_in_flight);

@@ -126,7 +126,14 @@ std::vector<std::uintptr_t> parameter_signature(const ModuleRef& model,
                         ? static_cast<std::uintptr_t>(tensor.scalar_type()) * 2 +
                               static_cast<std::uintptr_t>(tensor.requires_grad() ? 1 : 0)
                         : 0);
-    words.push_back(static_cast<std::uintptr_t>(tensor.defined() ? tensor.numel() : 0));
+    if (!tensor.defined()) return;
+    const c10::Device device = tensor.device();
+    words.push_back((static_cast<std::uintptr_t>(device.type()) << 8) |
+                    static_cast<std::uint8_t>(device.index()));
+    words.push_back(static_cast<std::uintptr_t>(tensor.dim()));
+    for (const std::int64_t size : tensor.sizes()) {
+      words.push_back(static_cast<std::uintptr_t>(size));
+    }
   };
   for (const at::Tensor& tensor : model.parameters()) add(tensor);
   for (const torch::optim::OptimizerParamGroup& group : groups_of(optimizer)) {
@@ -160,6 +167,13 @@ void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors)
     }
     if (!reason.empty()) throw InvalidArgument(kind + (" '" + named.name + "' ") + reason);
   }
+}
+
+void refuse_changed(const std::string& name, const std::string& was, const std::string& now) {
+  throw InvalidArgument("parameter '" + name + "' is " + now + " now, and was " + was +
+                        " when a sharded optimizer cut its state into slices: give it back what it "
+                        "was, or put a new parameter in its place, in the model and in the "
+                        "optimizer's group");
 }
 
 void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines,

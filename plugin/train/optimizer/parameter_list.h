@@ -31,8 +31,8 @@ struct NamedTensor {
 /// Defined buffers of `model`, which may be null.
 [[nodiscard]] std::vector<NamedTensor> collect_buffers(const ModuleRef& model);
 
-/// Changes whenever a parameter is added, removed, replaced, converted, frozen or unfrozen. Cheap
-/// enough for every step.
+/// Changes whenever a parameter is added, removed, replaced, converted, frozen or unfrozen, or gets
+/// another shape or device. Cheap enough for every step.
 [[nodiscard]] std::vector<std::uintptr_t> parameter_signature(
     const ModuleRef& model, const torch::optim::Optimizer* optimizer);
 
@@ -44,6 +44,10 @@ struct NamedTensor {
 /// Throws InvalidArgument, naming it, for a tensor that rank 0's values cannot be written to, or
 /// whose gradients cannot be averaged.
 void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors);
+
+/// Throws InvalidArgument: a parameter of a sharded optimizer is not what it `was` ("[3, 2]").
+[[noreturn]] void refuse_changed(const std::string& name, const std::string& was,
+                                 const std::string& now);
 
 /// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
 /// ranks have the same lines. The error of ranks that are in another operation meanwhile, because

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
 
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/optimizer/fused_step.h"
@@ -175,7 +176,11 @@ std::vector<std::pair<at::Tensor, at::Tensor>> OptimizerSlices::keep_order(
     for (std::size_t i = 0; i < bucket.parameters().size(); ++i) {
       const at::Tensor& parameter = bucket.parameters()[i].tensor;
       const auto& [sizes, strides] = bucket.layout(i);
-      if (parameter.strides() == strides || parameter.sizes() != sizes) continue;
+      if (parameter.sizes() != sizes) {
+        refuse_changed(bucket.parameters()[i].name, c10::str(c10::IntArrayRef(sizes)),
+                       c10::str(parameter.sizes()));
+      }
+      if (parameter.strides() == strides) continue;
       changed.emplace_back(parameter, parameter.detach());
       parameter.set_data(at::empty_strided(sizes, strides, parameter.options().requires_grad(false))
                              .copy_(parameter.detach()));

@@ -107,7 +107,8 @@ class OptimizerSlices {
   void prepare(const GradientExchange& exchange);
   void find_parts(const GradientExchange& exchange);
   void check_parameters(const GradientExchange& exchange) const;
-  /// Returns the parameters that had another order, with what they had.
+  /// Returns the parameters that had another order, with what they had. Throws InvalidArgument for
+  /// one that has another shape.
   static std::vector<std::pair<at::Tensor, at::Tensor>> keep_order(
       const GradientExchange& exchange);
   void follow_storage();

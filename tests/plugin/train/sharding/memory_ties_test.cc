@@ -80,11 +80,6 @@ void expect_tie_refused(const std::string& first, const std::string& second,
   }
 }
 
-std::vector<MultiNodeOptimizerOptions> all_sharded() {
-  return {sliced(), sliced({}, Sharding::kAll), shared(), freed(),
-          freed({.shard = Sharding::kNode, .share_parameters = true})};
-}
-
 TEST(MemoryTies, AreRefusedByEveryShardedOptimizer) {
   for (const MultiNodeOptimizerOptions& options : all_sharded()) {
     expect_tie_refused("0.weight", "2.weight", [&](const CommPtr& comm) {

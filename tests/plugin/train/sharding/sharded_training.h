@@ -127,4 +127,9 @@ inline MultiNodeOptimizerOptions freed(MultiNodeOptimizerOptions options = {}) {
   return sliced(std::move(options));
 }
 
+inline std::vector<MultiNodeOptimizerOptions> all_sharded() {
+  return {sliced(), sliced({}, Sharding::kAll), shared(), freed(),
+          freed({.shard = Sharding::kNode, .share_parameters = true})};
+}
+
 }  // namespace chainmail::testing
