@@ -19,6 +19,7 @@
 #include "plugin/nn/sharded/unit_set.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/gradients/gradient_hooks.h"
 #include "plugin/train/sharding/memory_ties.h"
 
 namespace chainmail {
@@ -157,10 +158,19 @@ void compare_units(Communicator& communicator, const UnitSet& set, const std::st
   lines.insert(lines.begin(), "unit '" + unit + "'");
   const std::string tie = set.find_tie(contents.own);
   if (!tie.empty()) lines.push_back(tie);
+  const auto taken = std::ranges::find_if(contents.own, [](const NamedTensor& parameter) {
+    return internal::taker_of(parameter.tensor) != nullptr;
+  });
+  if (taken != contents.own.end()) lines.push_back("'" + taken->name + "' of an optimizer");
   internal::compare_between_ranks(communicator, lines, {});
   if (!tie.empty()) {
     internal::refuse_memory_tie("unit '" + unit + "'", tie,
                                 ", or clone() one where it is to have values of its own");
+  }
+  if (taken != contents.own.end()) {
+    throw InvalidArgument("unit '" + unit + "': parameter '" + taken->name +
+                          "' is averaged by a multi-node optimizer or a DistributedModel, which "
+                          "would find no memory in it; end that first");
   }
   for (const NamedTensor& parameter : contents.own) {
     if (parameter.tensor.numel() == 0 || parameter.tensor.storage().nbytes() > 0) continue;

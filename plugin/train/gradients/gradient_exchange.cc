@@ -62,8 +62,8 @@ GradientExchange::GradientExchange(Communicator& communicator, std::vector<Named
         "communicator 'naive' exchanges gradients one by one and cannot double-buffer them; use "
         "'hierarchical' or another");
   }
-  hooks_ = std::make_unique<GradientHooks>(parameters_,
-                                           [this](std::size_t parameter) { on_ready(parameter); });
+  hooks_ = std::make_unique<GradientHooks>(
+      parameters_, [this](std::size_t parameter) { on_ready(parameter); }, options_.taker);
   shards_ = communicator.impl().shards;
   if (shards_) shards_->exchanges.push_back(this);
 }

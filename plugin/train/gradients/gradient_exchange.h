@@ -52,6 +52,7 @@ struct ExchangeOptions {
   /// With slices and overlap, without double buffering: what is not this rank's is freed as soon as
   /// the means of its bucket are known.
   bool frees_gradients = false;
+  std::shared_ptr<const GradientTaker> taker;  ///< for whom it exchanges
 };
 
 class GradientExchange {

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -18,12 +19,22 @@
 
 namespace chainmail::internal {
 
+/// Who exchanges the gradients that hooks tell of.
+struct GradientTaker {
+  bool is_optimizer = false;   ///< and steps with their means
+  bool leaves_slices = false;  ///< after its exchange no parameter has a gradient
+};
+
+/// The one that has a hook on `parameter`; null where nobody has.
+[[nodiscard]] const GradientTaker* taker_of(const at::Tensor& parameter);
+
 /// Hooks on trainable parameters, taken off again by the destructor. A tensor has room for one such
 /// hook: a later set takes the place of an earlier one, whose destructor then leaves it alone.
 class GradientHooks {
  public:
   /// `ready(i)` is called after the gradient of `parameters[i]` was written or added to.
-  GradientHooks(const std::vector<NamedTensor>& parameters, std::function<void(std::size_t)> ready);
+  GradientHooks(const std::vector<NamedTensor>& parameters, std::function<void(std::size_t)> ready,
+                std::shared_ptr<const GradientTaker> taker = nullptr);
   ~GradientHooks();
   GradientHooks(const GradientHooks&) = delete;
   GradientHooks& operator=(const GradientHooks&) = delete;

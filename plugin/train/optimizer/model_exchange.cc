@@ -68,7 +68,11 @@ void check_options(const MultiNodeOptimizerOptions& options) {
 
 ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
                              MultiNodeOptimizerOptions options, torch::optim::Optimizer* optimizer)
-    : communicator_(std::move(communicator)), options_(std::move(options)), optimizer_(optimizer) {
+    : communicator_(std::move(communicator)),
+      options_(std::move(options)),
+      optimizer_(optimizer),
+      taker_(std::make_shared<const GradientTaker>(
+          GradientTaker{optimizer != nullptr, options_.shard != Sharding::kNone})) {
   if (ShardProgress* const shards = communicator_->impl().shards.get()) {
     shards->models.push_back(this);
   }
@@ -158,7 +162,17 @@ ModelExchange::Found ModelExchange::examine() {
       described.push_back(tied);
     }
   }
+  const std::optional<std::string> taken = taken_by_another(found.trainable);
+  if (taken) described.push_back("parameter '" + *taken + "' of another multi-node optimizer");
   compare_between_ranks(*communicator_, described, described_);
+  if (taken) {
+    throw InvalidArgument(
+        "parameter '" + *taken +
+        "' is trained by another multi-node optimizer, too, and one of the two is sharded: it "
+        "takes the gradients of backward() into its slices, and the other would step without any; "
+        "give each parameters of its own, with .model as the part that it trains, or without, or "
+        "end the other one before");
+  }
   check_receivable("parameter", found.parameters);
   check_receivable("buffer", found.buffers);
   if (!tied.empty()) {
@@ -169,6 +183,20 @@ ModelExchange::Found ModelExchange::examine() {
   described_ = std::move(described);
   if (options_.shard != Sharding::kNone) untied_ = untied;
   return found;
+}
+
+// A DistributedModel loses nothing: what it has averaged is averaged again, or not at all by it.
+std::optional<std::string> ModelExchange::taken_by_another(
+    const std::vector<NamedTensor>& trainable) const {
+  for (const NamedTensor& parameter : trainable) {
+    const GradientTaker* const other = taker_of(parameter.tensor);
+    if (other == nullptr || other == taker_.get()) continue;
+    if (other->is_optimizer && taker_->is_optimizer &&
+        (other->leaves_slices || taker_->leaves_slices)) {
+      return parameter.name;
+    }
+  }
+  return std::nullopt;
 }
 
 void ModelExchange::check_adopted() const {
@@ -231,6 +259,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.slices = slices_;
   how.is_over_nodes = options_.shard == Sharding::kAll;
   how.frees_gradients = options_.free_gradients;
+  how.taker = taker_;
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;
   if (listener_.before_change && exchange_) listener_.before_change();

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -90,6 +91,7 @@ class ModelExchange {
     std::vector<NamedTensor> buffers;
   };
   Found examine();
+  std::optional<std::string> taken_by_another(const std::vector<NamedTensor>& trainable) const;
   bool overlaps() const;
   bool learns_order() const;
   void check_no_means() const;
@@ -99,12 +101,13 @@ class ModelExchange {
   std::shared_ptr<Communicator> communicator_;
   MultiNodeOptimizerOptions options_;
   torch::optim::Optimizer* optimizer_;
-  std::vector<std::uintptr_t> signature_;  ///< of what the exchange was made for
-  std::vector<std::string> described_;     ///< what all ranks had when they compared it last
-  std::vector<NamedTensor> trainable_;     ///< what the exchange is of
-  std::vector<NamedTensor> untied_;        ///< what must have no memory in common
-  std::vector<const void*> addresses_;     ///< of these, when they had none
-  std::vector<NamedTensor> known_;         ///< parameters and buffers that have been broadcast
+  std::shared_ptr<const GradientTaker> taker_;  ///< this
+  std::vector<std::uintptr_t> signature_;       ///< of what the exchange was made for
+  std::vector<std::string> described_;          ///< what all ranks had when they compared it last
+  std::vector<NamedTensor> trainable_;          ///< what the exchange is of
+  std::vector<NamedTensor> untied_;             ///< what must have no memory in common
+  std::vector<const void*> addresses_;          ///< of these, when they had none
+  std::vector<NamedTensor> known_;              ///< parameters and buffers that have been broadcast
   /// What a parameter was when it was broadcast last.
   struct Adopted {
     NamedTensor named;
