@@ -224,7 +224,8 @@ class CHAINMAIL_API MultiNodeOptimizer {
 ///                          the options cannot have, such as share_parameters of ranks that cannot
 ///                          map each other's memory, or sharding of parameters that have memory in
 ///                          common without being the same tensor
-/// @throws MismatchError  ranks have different parameters (names, shapes, dtypes) or optimizers
+/// @throws MismatchError  ranks have different options, parameters (names, shapes, dtypes) or
+///                        optimizers; names the first difference
 [[nodiscard]] CHAINMAIL_API std::unique_ptr<MultiNodeOptimizer> create_multi_node_optimizer(
     std::unique_ptr<torch::optim::Optimizer> optimizer,
     const std::shared_ptr<Communicator>& communicator, MultiNodeOptimizerOptions options = {});

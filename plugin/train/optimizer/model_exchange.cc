@@ -4,6 +4,8 @@
 #include "plugin/train/optimizer/model_exchange.h"
 
 #include <algorithm>
+#include <array>
+#include <charconv>
 #include <iterator>
 #include <numeric>
 #include <string>
@@ -29,10 +31,55 @@ std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
   return std::clamp(total / 16, std::int64_t{1} << 20, std::int64_t{4} << 20);
 }
 
-std::string describe_sharding(const MultiNodeOptimizerOptions& options) {
-  return std::string(options.shard == Sharding::kAll ? "Sharding::kAll" : "Sharding::kNode") +
-         (options.share_parameters ? " with shared parameters" : "") +
-         (options.free_gradients ? ", frees gradients" : "");
+// The shortest text that is read as this number again.
+std::string option_text(double value) {
+  std::array<char, 32> text{};
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), value).ptr;
+  return {text.data(), end};
+}
+
+std::string option_text(Sharding shard) {
+  switch (shard) {
+    case Sharding::kNone:
+      return "Sharding::kNone";
+    case Sharding::kNode:
+      return "Sharding::kNode";
+    case Sharding::kAll:
+      return "Sharding::kAll";
+  }
+  return "";
+}
+
+std::string option_text(const LossScaler* scaler) {
+  if (scaler == nullptr) return "none";
+  const LossScalerOptions& options = scaler->options();
+  return "{growth_factor " + option_text(options.growth_factor) + ", backoff_factor " +
+         option_text(options.backoff_factor) + ", growth_interval " +
+         std::to_string(options.growth_interval) + "}";
+}
+
+// A line each. Of what ranks may write differently only what comes of it is compared.
+std::vector<std::string> option_lines(const MultiNodeOptimizerOptions& options, bool overlaps) {
+  std::vector<std::string> lines;
+  const auto add = [&](const char* name, const std::string& value) {
+    lines.push_back(std::string(kOptionLine) + name + " = " + value);
+  };
+  const auto add_bool = [&](const char* name, bool value) { add(name, value ? "true" : "false"); };
+  add("model", options.model ? "given" : "none");
+  add_bool("zero_fill", options.zero_fill);
+  add_bool("overlap", overlaps);
+  add("bucket_bytes", options.bucket_bytes ? std::to_string(*options.bucket_bytes) : "unset");
+  add("first_bucket_bytes", std::to_string(options.first_bucket_bytes));
+  add_bool("double_buffering", options.double_buffering);
+  add("max_grad_norm", option_text(options.max_grad_norm));
+  add_bool("use_fused_step", options.use_fused_step);
+  add_bool("skip_nonfinite", options.skip_nonfinite);
+  add("loss_scaler", option_text(options.loss_scaler.get()));
+  add("shard", option_text(options.shard));
+  add_bool("is_elementwise", options.is_elementwise);
+  add_bool("share_parameters", options.share_parameters);
+  add_bool("free_gradients", options.free_gradients);
+  return lines;
 }
 
 }  // namespace
@@ -150,9 +197,10 @@ ModelExchange::Found ModelExchange::examine() {
                std::back_inserter(found.trainable),
                [](const NamedTensor& named) { return named.tensor.requires_grad(); });
   found.buffers = collect_buffers(options_.model);
-  std::vector<std::string> described =
-      describe_training_state(found.parameters, found.buffers, optimizer_);
-  if (options_.shard != Sharding::kNone) described.push_back(describe_sharding(options_));
+  std::vector<std::string> described = option_lines(options_, overlaps());
+  for (std::string& line : describe_training_state(found.parameters, found.buffers, optimizer_)) {
+    described.push_back(std::move(line));
+  }
   const std::vector<NamedTensor>& untied =
       options_.share_parameters ? found.parameters : found.trainable;
   std::string tied;

@@ -33,25 +33,30 @@ std::string describe(const NamedTensor& named) {
 }
 
 // Of each rank its host, then its lines.
-std::string first_difference(const std::vector<std::vector<std::string>>& ranks) {
+std::string describe_difference(const std::vector<std::vector<std::string>>& ranks) {
   const std::vector<std::string>& first = ranks.front();
   const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
     return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing there");
   };
   std::size_t best_line = 0;
-  std::string message;
+  std::string differs;
   for (std::size_t r = 1; r < ranks.size(); ++r) {
     const std::vector<std::string>& other = ranks[r];
     std::size_t i = 1;
     while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) ++i;
-    if (i < std::max(first.size(), other.size()) && (message.empty() || i < best_line)) {
+    if (i < std::max(first.size(), other.size()) && (differs.empty() || i < best_line)) {
       best_line = i;
-      message = "the first difference is entry " + std::to_string(i - 1) + ": rank 0 on " +
-                first.at(0) + " has " + line_of(first, i) + ", rank " + std::to_string(r) + " on " +
-                other.at(0) + " has " + line_of(other, i);
+      differs = "rank 0 on " + first.at(0) + " has " + line_of(first, i) + ", rank " +
+                std::to_string(r) + " on " + other.at(0) + " has " + line_of(other, i);
     }
   }
-  return message;
+  if (best_line < first.size() && first[best_line].starts_with(kOptionLine)) {
+    return "ranks do not train with the same options: " + differs +
+           ". Every rank must give the same";
+  }
+  return "ranks do not train the same model: the first difference is entry " +
+         std::to_string(best_line - 1) + ": " + differs +
+         ". Every rank must build the same layers in the same order";
 }
 
 // The first line of `lines` that `others` lacks, in quotes; empty when there is none.
@@ -186,9 +191,7 @@ void compare_between_ranks(Communicator& communicator, const std::vector<std::st
   if (std::ranges::count(hashes, hashes.front()) == communicator.size()) return;
   std::vector<std::string> own{communicator.impl().world->host()};
   own.insert(own.end(), lines.begin(), lines.end());
-  fail_on_all_ranks(communicator, "ranks do not train the same model: " +
-                                      first_difference(communicator.allgather_obj(own)) +
-                                      ". Every rank must build the same layers in the same order");
+  fail_on_all_ranks(communicator, describe_difference(communicator.allgather_obj(own)));
 }
 
 }  // namespace chainmail::internal

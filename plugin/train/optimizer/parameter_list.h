@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -49,10 +50,13 @@ void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors)
 [[noreturn]] void refuse_changed(const std::string& name, const std::string& was,
                                  const std::string& now);
 
+/// Begins a line that says what a program has asked for, not what its model is.
+inline constexpr std::string_view kOptionLine = "option ";
+
 /// Throws MismatchError on all ranks, naming the first line that differs and both ranks, unless all
-/// ranks have the same lines. The error of ranks that are in another operation meanwhile, because
-/// nothing has changed on them, names a line that is not in `last` or has gone from there.
-/// Collective.
+/// ranks have the same lines; lines of options stand before all others. The error of ranks that are
+/// in another operation meanwhile, because nothing has changed on them, names a line that is not in
+/// `last` or has gone from there. Collective.
 void compare_between_ranks(Communicator& communicator, const std::vector<std::string>& lines,
                            const std::vector<std::string>& last);
 

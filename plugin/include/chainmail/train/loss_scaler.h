@@ -54,6 +54,8 @@ class CHAINMAIL_API LossScaler {
   /// shrink the scale a second time for one mistake.
   void update(bool is_finite, double made_with) noexcept;
 
+  /// What it was made with.
+  const LossScalerOptions& options() const noexcept { return options_; }
   /// What load_state() takes.
   State state() const noexcept { return state_; }
   /// Ranks must agree; after loading on rank 0 alone, synchronize() of the optimizer tells the

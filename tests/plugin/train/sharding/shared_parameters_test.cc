@@ -203,7 +203,7 @@ TEST(SharedParameters, WhatCannotBeDoneIsRefused) {
         make_adamw({torch::zeros({10, 10}).select(1, 0).detach().requires_grad_()}), comm,
         shared());
   });
-  expect_not_shared("Sharding::kNode with shared parameters", [](const CommPtr& comm) {
+  expect_not_shared("'option share_parameters = true'", [](const CommPtr& comm) {
     const Trained one(comm, kMixedSizes, make_adamw, comm->rank() == 2 ? shared() : sliced());
   });
 }
