@@ -21,11 +21,11 @@ struct SliceAccess {
 
 namespace {
 
-// Of the parameters as they are now.
+// Of the parameters as they are now. Those without elements are whole on all ranks.
 auto in_slices(const MultiNodeOptimizer& optimizer) {
   std::unordered_set<const c10::TensorImpl*> known;
   for (const NamedTensor& parameter : SliceAccess::gradients(optimizer).parameters()) {
-    known.insert(parameter.tensor.unsafeGetTensorImpl());
+    if (parameter.tensor.numel() > 0) known.insert(parameter.tensor.unsafeGetTensorImpl());
   }
   return [known = std::move(known)](const at::Tensor& parameter) {
     return known.count(parameter.unsafeGetTensorImpl()) != 0;

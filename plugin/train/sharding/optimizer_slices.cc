@@ -86,7 +86,7 @@ void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
   prepare(exchange);
   for (const NamedTensor& parameter : exchange.parameters()) {
-    if (!parameter.tensor.grad().defined()) continue;
+    if (!parameter.tensor.grad().defined() || is_own_mean(parameter.tensor)) continue;
     throw InvalidArgument(
         "the gradient of '" + parameter.name +
         "' was set between backward() and step(): in a sharded optimizer the means "
@@ -104,8 +104,22 @@ void OptimizerSlices::begin_step(const GradientExchange& exchange) {
   }
 }
 
+// Of gradient_shards(), which has looked at them before.
+bool OptimizerSlices::is_own_mean(const at::Tensor& parameter) const {
+  return std::ranges::any_of(parts_, [&](const Part& part) {
+    return part.view.is_same(parameter) &&
+           std::ranges::any_of(part.means, [&](const at::Tensor& mean) {
+             return mean.defined() && mean.is_same(parameter.grad());
+           });
+  });
+}
+
 // Views are kept, as they cost more than small slices' steps.
 const at::Tensor& OptimizerSlices::mean_of(const GradientBucket& bucket, Part& part) const {
+  if (!part.has_elements()) {
+    if (!part.means[0].defined()) part.means[0] = at::empty_like(part.parameter.detach());
+    return part.means[0];
+  }
   const at::Tensor& means = bucket.own_means();
   const auto at = static_cast<std::int64_t>(bucket.places()[part.index].begin + part.begin -
                                             bucket.own_begin());
@@ -153,6 +167,11 @@ void OptimizerSlices::find_parts(const GradientExchange& exchange) {
   parts_.clear();
   const std::vector<GradientBucket>& buckets = exchange.collected();
   for (std::size_t b = 0; b < buckets.size(); ++b) {
+    for (std::size_t i = 0; i < buckets[b].parameters().size(); ++i) {
+      if (buckets[b].places()[i].count > 0) continue;
+      const at::Tensor& parameter = buckets[b].parameters()[i].tensor;
+      parts_.push_back({parameter, parameter, b, i});
+    }
     const ops::NodeCut& cut = *buckets[b].slices();
     if (slice_ >= cut.owners()) continue;
     for (const SlicePart& part :
@@ -193,7 +212,7 @@ std::vector<std::pair<at::Tensor, at::Tensor>> OptimizerSlices::keep_order(
 void OptimizerSlices::follow_storage() {
   if (kind_ == SliceKind::kWhole) return;
   for (const Part& part : parts_) {
-    if (part.view.const_data_ptr() == part.address()) continue;
+    if (!part.has_elements() || part.view.const_data_ptr() == part.address()) continue;
     part.view.set_data(row_of(part.parameter, part.begin, part.end));
   }
 }
@@ -286,7 +305,7 @@ std::vector<GradientShard> OptimizerSlices::shards(const GradientExchange& excha
   std::vector<GradientShard> result;
   for (const Part& part : parts_) {
     const at::Tensor& gradient = part.view.grad();
-    if (!gradient.defined()) continue;
+    if (!gradient.defined() || !part.has_elements()) continue;
     const NamedTensor& parameter = exchange.collected()[part.bucket].parameters()[part.index];
     result.push_back({parameter.name, parameter.tensor, static_cast<std::int64_t>(part.begin),
                       static_cast<std::int64_t>(part.end), gradient});

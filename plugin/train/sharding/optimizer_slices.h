@@ -88,7 +88,7 @@ class OptimizerSlices {
   [[nodiscard]] bool is_copy() const;
 
  private:
-  /// This rank's part of one parameter.
+  /// This rank's part of one parameter. One without elements is everybody's, whole.
   struct Part {
     at::Tensor parameter;
     at::Tensor view;  ///< the parameter itself where owners have whole ones
@@ -100,6 +100,7 @@ class OptimizerSlices {
 
     /// Where its first element lies.
     const void* address() const;
+    bool has_elements() const noexcept { return begin < end; }
   };
   class InGroups;
 
@@ -115,6 +116,7 @@ class OptimizerSlices {
   void cut_state(const GradientExchange& exchange);
   void refuse_whole_state(const GradientExchange& exchange) const;
   bool is_all_cut() const;
+  bool is_own_mean(const at::Tensor& parameter) const;
   const at::Tensor& mean_of(const GradientBucket& bucket, Part& part) const;
   void gather_known_state(const GradientExchange& exchange);
   void gather_unknown_state();

@@ -5,6 +5,7 @@
 // checkpoints.
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -40,6 +41,7 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
   }
   if (!has_known_state_) refuse_whole_state(exchange);
   for (const Part& part : parts_) {
+    if (!part.has_elements()) continue;
     auto state = read_state(*optimizer_, part.parameter);
     if (!state) continue;
     for (at::Tensor& tensor : state->tensors) {
@@ -48,6 +50,7 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
     write_state(*optimizer_, part.view, std::move(*state));
   }
   for (const NamedTensor& parameter : exchange.parameters()) {
+    if (parameter.tensor.numel() == 0) continue;
     optimizer_->state().erase(parameter.tensor.unsafeGetTensorImpl());
   }
   is_sliced_ = true;
@@ -59,7 +62,10 @@ void OptimizerSlices::cut_state(const GradientExchange& exchange) {
 void OptimizerSlices::refuse_whole_state(const GradientExchange& exchange) const {
   const auto& states = optimizer_->state();
   for (const NamedTensor& parameter : exchange.parameters()) {
-    if (states.find(parameter.tensor.unsafeGetTensorImpl()) == states.end()) continue;
+    if (parameter.tensor.numel() == 0 ||
+        states.find(parameter.tensor.unsafeGetTensorImpl()) == states.end()) {
+      continue;
+    }
     throw InvalidArgument(
         "an optimizer of a type of your own has state of whole parameters, of '" + parameter.name +
         "' for one, which a sharded optimizer cannot cut: give it to the multi-node optimizer "
@@ -91,6 +97,7 @@ void OptimizerSlices::gather_state(const GradientExchange& exchange) {
 void OptimizerSlices::gather_known_state(const GradientExchange& exchange) {
   StateGather gather(*communicator_, exchange);
   for (const Part& part : parts_) {
+    if (!part.has_elements()) continue;
     if (auto state = read_state(*optimizer_, part.view)) {
       gather.add({part.bucket, part.index, part.begin, part.end}, std::move(*state));
       optimizer_->state().erase(part.view.unsafeGetTensorImpl());
@@ -118,7 +125,9 @@ std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_parts(
   const at::NoGradGuard no_grad;
   prepare(exchange);
   std::vector<OwnState> own;
-  for (const Part& part : parts_) own.push_back({part.parameter, part.begin, part.end});
+  for (const Part& part : parts_) {
+    if (part.has_elements()) own.push_back({part.parameter, part.begin, part.end});
+  }
   return own;
 }
 
@@ -126,13 +135,15 @@ std::vector<OptimizerSlices::OwnState> OptimizerSlices::own_state(
     const GradientExchange& exchange) {
   const at::NoGradGuard no_grad;
   std::vector<OwnState> own = own_parts(exchange);
-  for (std::size_t p = 0; p < parts_.size(); ++p) {
-    const Part& part = parts_[p];
-    own[p].state = read_state(*optimizer_, part.view);
-    if (own[p].state) continue;
-    own[p].state = read_state(*optimizer_, part.parameter);
-    if (!own[p].state) continue;
-    for (at::Tensor& tensor : own[p].state->tensors) {
+  auto next = own.begin();
+  for (const Part& part : parts_) {
+    if (!part.has_elements()) continue;
+    std::optional<ParameterState>& state = (next++)->state;
+    state = read_state(*optimizer_, part.view);
+    if (state) continue;
+    state = read_state(*optimizer_, part.parameter);
+    if (!state) continue;
+    for (at::Tensor& tensor : state->tensors) {
       if (tensor.defined()) tensor = part_of_state(tensor, part.parameter, part.begin, part.end);
     }
   }
