@@ -357,6 +357,9 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
   impl_->wait();
   Communicator& communicator = *impl_->communicator;
   const auto restored = internal::find_newest_generation(communicator, impl_->place);
+  internal::agree_on_success(communicator, "checkpoints cannot be listed", internal::error_of([&] {
+                               if (impl_->place.watch) impl_->place.watch->know_all();
+                             }));
   if (!restored) return std::nullopt;
   impl_->prepare_items();
   const std::string what = "cannot resume from " + impl_->place.run_folder + '/' +

@@ -65,6 +65,11 @@ std::unique_ptr<MultiNodeCheckpointer::Impl> internal::make_checkpointer_impl(
   place.files = std::move(files);
   place.run_folder = options.path + '/' + name;
   place.members = find_folder_members(*communicator, *place.files, place.run_folder);
+  // The members of an elastic job come and go, and save at its end each by itself.
+  const bool watches = place.members.is_leader() && !communicator->impl().shards;
+  agree_on_success(*communicator, "the folder of checkpoints cannot be read", error_of([&] {
+    if (watches) place.watch = std::make_shared<FolderWatch>(place.run_folder);
+  }));
   place.keep = options.keep;
   place.set = impl->set_of_rank.at(static_cast<std::size_t>(communicator->rank()));
   const auto first = std::find(impl->set_of_rank.begin(), impl->set_of_rank.end(), place.set);

@@ -116,13 +116,18 @@ Manifest make_manifest(const SavePlace& place, const SaveJob& job,
   return manifest;
 }
 
+// `has_begun` from when on there may be something of this save.
 void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJob& job,
-                       const std::string& what) {
+                       const std::string& what, bool& has_begun) {
   const bool is_leader = place.members.is_leader();
   agree_on_success(communicator, what, error_of([&] {
-                     if (is_leader) {
-                       prepare_generation(*place.files, place.run_folder, job.iteration);
+                     if (!is_leader) return;
+                     if (place.watch) {
+                       place.watch->expect_no_other();
+                       place.watch->add_own(job.iteration, job.id);
                      }
+                     has_begun = true;
+                     prepare_generation(*place.files, place.run_folder, job.iteration);
                    }));
   Contribution own;
   agree_on_success(communicator, what,
@@ -145,13 +150,13 @@ void write_and_publish(Communicator& communicator, const SavePlace& place, SaveJ
 
 void write_generation(Communicator& communicator, const SavePlace& place, SaveJob& job) {
   const std::string of = " of iteration " + std::to_string(job.iteration);
+  bool has_begun = false;
   try {
     write_and_publish(communicator, place, job,
-                      "the checkpoint" + of + " was not written, older ones are untouched");
+                      "the checkpoint" + of + " was not written, older ones are untouched",
+                      has_begun);
   } catch (const std::exception&) {
-    if (place.members.is_leader()) {
-      discard_generation(*place.files, place.run_folder, job.iteration);
-    }
+    if (has_begun) discard_generation(*place.files, place.run_folder, job.iteration);
     throw;
   }
   agree_on_success(communicator, "the checkpoint" + of + " is whole, but older ones stay",

@@ -14,6 +14,7 @@
 
 #include <chainmail/communicator.h>
 
+#include "plugin/checkpoint/protocol/folder_watch.h"
 #include "plugin/checkpoint/protocol/shared_folders.h"
 #include "plugin/checkpoint/store/file_image.h"
 #include "plugin/checkpoint/store/manifest.h"
@@ -25,6 +26,8 @@ struct SavePlace {
   std::shared_ptr<FileSystem> files;
   std::string run_folder;
   FolderMembers members;
+  /// Of the folder, where this rank is the first that sees it. Null: others may save there, too.
+  std::shared_ptr<FolderWatch> watch = nullptr;
   int keep = 1;
   int set = 0;         ///< the replica set of this rank
   int set_leader = 0;  ///< its lowest rank, which writes the set's file

@@ -98,6 +98,19 @@ std::string generation_name(std::int64_t iteration) {
   return std::string(kPrefix) + digits;
 }
 
+std::string unfinished_name(std::int64_t iteration) {
+  return generation_name(iteration) + std::string(kTemporary);
+}
+
+std::vector<std::string> unfinished_generations(const std::string& run_folder) {
+  std::vector<std::string> names = names_in(run_folder);
+  std::erase_if(names, [](const std::string& name) {
+    const auto parsed = parse_name(name);
+    return !parsed || parsed->ending != kTemporary;
+  });
+  return names;
+}
+
 std::vector<Generation> list_generations(const std::string& run_folder) {
   std::vector<Generation> generations;
   for (const std::string& name : names_in(run_folder)) {

@@ -27,6 +27,8 @@
 namespace chainmail::internal {
 
 [[nodiscard]] std::string generation_name(std::int64_t iteration);
+/// Of the folder in which it is written.
+[[nodiscard]] std::string unfinished_name(std::int64_t iteration);
 
 /// A folder that has, or had, a complete generation.
 struct Generation {
@@ -39,6 +41,10 @@ struct Generation {
 /// Newest first. Reads the manifests, not the files. None when there is no such folder.
 /// @throws CheckpointError  the folder cannot be read
 [[nodiscard]] std::vector<Generation> list_generations(const std::string& run_folder);
+
+/// Names of such folders in a run's.
+/// @throws CheckpointError  the folder cannot be read
+[[nodiscard]] std::vector<std::string> unfinished_generations(const std::string& run_folder);
 
 /// Of folders in which one process saves by itself (lone_save.h).
 inline constexpr char kWillPrefix[] = ".will-";
