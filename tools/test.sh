@@ -52,5 +52,7 @@ fi
 # Tests with several ranks say so (PROCESSORS). Twice as many as there are cores, and eight on small machines,
 # since most tests wait most of their time.
 slots=$(($(nproc) * 2))
+# So many tests share the cores that a thread which waits for others of its program had better sleep.
+export OMP_WAIT_POLICY=${OMP_WAIT_POLICY:-passive}
 phase test ctest --test-dir "$build" --parallel "$((slots < 8 ? 8 : slots))" --output-on-failure --no-tests=error \
   "${selection[@]}" </dev/null

@@ -40,7 +40,7 @@ if command -v ccache >/dev/null; then
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$scratch
 fi
 case $project in
-  dcgan | finetune_script | imagenet | large_mlp_sharded | model_parallel_mnist | seq2seq | transformer_lm)
+  cifar_resnet | dcgan | finetune_script | imagenet | large_mlp_sharded | model_parallel_mnist | seq2seq | transformer_lm)
     if [[ -z ${BUILD_ALL-} ]]; then
       env -u CHAINMAIL_LIBTORCH "$cmake" -G "Unix Makefiles" -S "$scratch/source" -B "$scratch/build" "${options[@]}"
       make=("$cmake" --build "$scratch/build" --target)

@@ -21,7 +21,7 @@ namespace {
 namespace nn = torch::nn;
 namespace optim = torch::optim;
 
-constexpr int kSteps = 3;
+constexpr int kLargeModelSteps = 3;
 // Of the largest parameter: float32 sums of up to four ranks in another order; each of the three
 // steps starts from what the step before rounded, through 7,072 saturating units. A gradient left
 // out or counted twice moves parameters by more than a hundredth.
@@ -74,7 +74,7 @@ std::unique_ptr<optim::Optimizer> sgd(Subject& model) {
 std::vector<torch::Tensor> train_alone(const Factory& factory, int ranks) {
   const auto model = factory();
   const auto optimizer = sgd(*model);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kLargeModelSteps; ++step) {
     optimizer->zero_grad();
     for (int rank = 0; rank < ranks; ++rank) (model->loss(rank, step) / ranks).backward();
     optimizer->step();
@@ -88,7 +88,7 @@ std::vector<torch::Tensor> train_together(const Factory& factory,
   const auto model = factory();
   options.model = model;
   const auto optimizer = create_multi_node_optimizer(sgd(*model), comm, options);
-  for (int step = 0; step < kSteps; ++step) {
+  for (int step = 0; step < kLargeModelSteps; ++step) {
     optimizer->zero_grad();
     model->loss(comm->rank(), step).backward();
     optimizer->step();

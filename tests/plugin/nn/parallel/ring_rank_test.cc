@@ -20,7 +20,7 @@ namespace {
 
 using testing::comm;
 
-constexpr int kSteps = 5;
+constexpr int kRingSteps = 5;
 
 torch::nn::Linear make_layer(int rank) {
   torch::manual_seed(static_cast<std::uint64_t>(20 + rank));
@@ -42,7 +42,7 @@ class Ring : public ::testing::Test {
       for (const auto& parameter : layer->parameters()) parameters.push_back(parameter);
     }
     torch::optim::SGD optimizer(parameters, 0.1);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRingSteps; ++step) {
       optimizer.zero_grad();
       torch::Tensor h = make_input(step);
       for (auto& layer : alone_) h = layer->forward(h).tanh();
@@ -57,7 +57,7 @@ class Ring : public ::testing::Test {
   void train(torch::nn::Linear layer,
              const std::function<torch::Tensor(const torch::Tensor& x)>& step_of) {
     torch::optim::SGD optimizer(layer->parameters(), 0.1);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kRingSteps; ++step) {
       optimizer.zero_grad();
       const auto loss = step_of(make_input(step));
       if (comm()->rank() == 0) {

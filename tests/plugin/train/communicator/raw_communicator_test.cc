@@ -306,6 +306,11 @@ TEST(RawCommunicator, StructsAndEnumerationsHaveNames) {
   EXPECT_EQ(object_type<std::vector<c10::Half>>(), "vector<c10::Half>");
 }
 
+#ifdef __GNUC__  // 12 sees faults where a std::string is moved that it knows the length of
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wstringop-overflow"
+#pragma GCC diagnostic ignored "-Warray-bounds"
+#endif
 TEST(RawCommunicator, AnotherTypeIsAMismatchOnAllRanks) {
   const auto errors = testing::errors_with_communicator({2, 1}, "flat", [](const CommPtr& comm) {
     if (comm->rank() == 1) {
@@ -335,6 +340,9 @@ TEST(RawCommunicator, AnotherTypeIsAMismatchOnAllRanks) {
   });
   EXPECT_THAT(transfers, Each(AllOf(HasSubstr("float64"), HasSubstr("int32"))));
 }
+#ifdef __GNUC__
+#pragma GCC diagnostic pop
+#endif
 
 TEST(RawCommunicator, AnotherRootIsAMismatchOnAllRanks) {
   const auto errors = testing::errors_with_communicator({3}, "flat", [](const CommPtr& comm) {
