@@ -28,6 +28,7 @@ option(CHAINMAIL_RELOCATABLE "Static glog, Highway and OpenSSL inside; run paths
 set(CHAINMAIL_THIRD_PARTY "" CACHE PATH "With CHAINMAIL_RELOCATABLE: where packaging/third_party/build.sh installed")
 set(CHAINMAIL_TORCH_PLACES "$ORIGIN/../libtorch/lib"
     CACHE STRING "With CHAINMAIL_RELOCATABLE: where the installed libraries look for LibTorch and CUDA")
+option(CHAINMAIL_LONG_TESTS "Also tests that take long and show what shorter ones nearly do" OFF)
 option(CHAINMAIL_FUZZ "Build libFuzzer programs, with sanitizers (clang only)" OFF)
 if(CHAINMAIL_FUZZ)
   if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang")

@@ -33,7 +33,7 @@ target_link_libraries(examples PRIVATE chainmail::chainmail)
 COMMANDS = """\
 cmake -G Ninja -S . -B build -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$HOME/chainmail"
 cmake --build build
-"$HOME/chainmail/bin/launcher" -n {ranks} build/examples
+"$HOME/chainmail/bin/launcher" -H localhost:{ranks} -n {ranks} build/examples
 """
 
 

@@ -3,8 +3,8 @@
 # SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 # Builds a project against the installed package, as a user does, and runs it with the installed
-# launcher. Of the examples that are only asked for their help, no more than what the compiler reads is
-# made, unless BUILD_ALL is set: the others have shown that such files compile and link.
+# launcher. Of most examples no more than what the compiler reads is made, unless BUILD_ALL is set: the
+# others have shown that such files compile and link.
 #
 # usage: [BUILD_ALL=1] install_test.sh readme|EXAMPLE CMAKE PREFIX LIBTORCH
 # (in the repository's root)
@@ -40,7 +40,8 @@ if command -v ccache >/dev/null; then
   export CCACHE_NOHASHDIR=1 CCACHE_BASEDIR=$scratch
 fi
 case $project in
-  cifar_resnet | dcgan | finetune_script | imagenet | large_mlp_sharded | model_parallel_mnist | seq2seq | transformer_lm)
+  cifar_resnet | dcgan | finetune_script | imagenet | large_mlp_sharded | model_parallel_mnist | seq2seq | \
+    train_cifar_elastic | train_mnist | transformer_lm)
     if [[ -z ${BUILD_ALL-} ]]; then
       env -u CHAINMAIL_LIBTORCH "$cmake" -G "Unix Makefiles" -S "$scratch/source" -B "$scratch/build" "${options[@]}"
       make=("$cmake" --build "$scratch/build" --target)
