@@ -43,9 +43,10 @@ def changed(text, diff):
     return text[: places[0]] + new + text[places[0] + len(old):]
 
 
-def follow(page, folder, environment, see):
-    """Does what `page` says in `folder`; see(command, output) gets what every command printed."""
-    source = None
+def follow(page, folder, environment, see, wants=lambda block, command: True):
+    """Does what `page` says in `folder`; see(command, output) gets what every command printed. Of the
+    commands of each block marked sh, counted from 0, those that wants(block, command)."""
+    source, blocks = None, 0
     for match in BLOCK.finditer(page.read_text()):
         mark, name, kind, body = match.groups()
         try:
@@ -55,7 +56,8 @@ def follow(page, folder, environment, see):
             elif kind == "diff":
                 source.write_text(changed(source.read_text(), body))
             elif kind == "sh" and mark is None:
-                run_all(body, folder, environment, see)
+                block, blocks = blocks, blocks + 1
+                run_all(body, folder, environment, see, lambda command, block=block: wants(block, command))
         except PageError as error:
             line = page.read_text().count("\n", 0, match.start()) + 1
             raise PageError(f"{page}:{line}: {error}") from None
@@ -74,9 +76,10 @@ def examples(page):
                           whole.count("\n", 0, match.start("text")) + 1, match["text"])
 
 
-def run_all(commands, folder, environment, see=lambda command, output: None):
+def run_all(commands, folder, environment, see=lambda command, output: None, wants=lambda command: True):
     for command in commands.replace("\\\n", " ").splitlines():
-        run(command, folder, environment, see)
+        if wants(command):
+            run(command, folder, environment, see)
 
 
 def run(command, folder, environment, see):

@@ -24,7 +24,9 @@ class Pods:
         """Names with '_' in the place of '-', and what the stand-in's file of each says."""
         self.holder = tempfile.TemporaryDirectory(prefix="chainmail-pods.", ignore_cleanup_errors=True)
         self.folder = pathlib.Path(self.holder.name)
-        self.environment = {"KUBECTL_FOLDER": str(self.folder), "PATH": f"{HERE}:{os.environ['PATH']}"}
+        # The stand-in is run often, and python3 may be a shell script that looks for the interpreter.
+        path = f"{HERE}:{os.path.dirname(sys.executable)}:{os.environ['PATH']}"
+        self.environment = {"KUBECTL_FOLDER": str(self.folder), "PATH": path}
         self.processes = []
         for name, rule in rules.items():
             self.write(name.replace("_", "-"), rule)

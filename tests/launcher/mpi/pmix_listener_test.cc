@@ -108,7 +108,8 @@ TEST_F(PmixListenerTest, SilentCrowdsHoldNobodyUpForLong) {
   const UniqueFd rank = call("chainmail-0123");
   run(1, milliseconds(8000));
   EXPECT_EQ(members_.size(), 1U);
-  EXPECT_TRUE(is_dropped(silent[200]));
+  // One of those that had to go for the rank to be looked at.
+  EXPECT_TRUE(is_dropped(silent[140]));
   EXPECT_FALSE(is_dropped(silent.front())) << "a rank on a busy host has not had its time";
 }
 
