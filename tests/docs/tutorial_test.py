@@ -7,6 +7,7 @@ that is there: MNIST, or else Debian's Fashion-MNIST.
 
     tutorial_test.py CMAKE BUILD_DIR LIBTORCH
 
+With CHAINMAIL_LONG_TESTS in the environment all of it, else without the first and the third program.
 What the programs print is judged here: the accuracy that they reach, and that all ranks are equal.
 """
 

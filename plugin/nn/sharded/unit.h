@@ -25,7 +25,7 @@
 #include "ops/core/operation.h"
 #include "plugin/nn/sharded/block_pool.h"
 #include "plugin/nn/sharded/flat_layout.h"
-#include "plugin/nn/sharded/gather_order.h"
+#include "plugin/nn/sharded/gathers/gather_order.h"
 #include "plugin/train/gradients/gradient_hooks.h"
 #include "plugin/train/optimizer/parameter_list.h"
 

@@ -22,7 +22,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "plugin/nn/sharded/former_memory.h"
-#include "plugin/nn/sharded/gathers.h"
+#include "plugin/nn/sharded/gathers/gathers.h"
 #include "plugin/nn/sharded/unit.h"
 
 namespace chainmail::internal {

@@ -25,8 +25,9 @@ struct MemoryTie {
   auto operator<=>(const MemoryTie&) const = default;
 };
 
-/// The lowest such pair of `tensors`, each of which is another tensor; nothing where there is none.
-/// The same on ranks that have built the same, wherever it lies there. With `of_trained_only` pairs
+/// Such a pair of `tensors`, each of which is another tensor, the lowest where no three have memory
+/// in common; nothing where there is none. The same on ranks that have built the same, wherever it
+/// lies there. With `of_trained_only` pairs
 /// of two that need no gradient do not count. Tensors without elements, views side by side and rows
 /// that lie between each other have nothing in common.
 [[nodiscard]] std::optional<MemoryTie> find_memory_tie(std::span<const NamedTensor> tensors,

@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "plugin/nn/sharded/gather_order.h"
+#include "plugin/nn/sharded/gathers/gather_order.h"
 
 namespace chainmail::internal {
 namespace {

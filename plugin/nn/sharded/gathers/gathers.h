@@ -16,7 +16,7 @@
 
 #include "ops/core/operation.h"
 #include "plugin/nn/sharded/block_pool.h"
-#include "plugin/nn/sharded/gather_order.h"
+#include "plugin/nn/sharded/gathers/gather_order.h"
 #include "plugin/nn/sharded/unit.h"
 
 namespace chainmail::internal {

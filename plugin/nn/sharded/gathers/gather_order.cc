@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/nn/sharded/gather_order.h"
+#include "plugin/nn/sharded/gathers/gather_order.h"
 
 #include "base/bytes.h"
 
