@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <time.h>
@@ -92,6 +93,16 @@ void kill_group(const std::string& path) {
   }
 }
 
+internal::UniqueFd open_group(const std::string& path) {
+  return internal::UniqueFd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
+
+// The owner may be gone a moment before the others, which then end the group's processes in order.
+bool is_looked_after(const std::string& path) {
+  const internal::UniqueFd group = open_group(path);
+  return group.is_open() && flock(group.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
 bool is_old(const std::string& path) {
   constexpr time_t kOldSeconds = 60;
   struct stat status {};
@@ -156,6 +167,8 @@ ControlGroup ControlGroup::make_below_own() {
   made.folder_.reset(::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (made.folder_.is_open()) {
     made.path_ = path;
+    made.lock_ = open_group(path);
+    if (made.lock_.is_open()) (void)flock(made.lock_.get(), LOCK_SH | LOCK_NB);
   } else {
     (void)rmdir(path.c_str());
   }
@@ -189,6 +202,7 @@ void end_stale_groups() noexcept {
       if (!name.starts_with(kPrefix)) continue;
       const Owner owner = owner_of(name);
       if (owner == Owner::kGone) {
+        if (is_looked_after(entry.path())) continue;
         kill_group(entry.path());
         remove_group(entry.path());
       } else if (owner != Owner::kAlive && is_old(entry.path())) {

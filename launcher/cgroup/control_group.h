@@ -32,7 +32,8 @@ class ControlGroup {
  public:
   ControlGroup() = default;  ///< none
   /// Below the group of this process, where it is the user's, or delegated to him, and hands no
-  /// controllers on; else none. Named after this process, see owner_tag.h.
+  /// controllers on; else none. Named after this process, see owner_tag.h. It and all that it forks
+  /// look after the group from now on, until they execute another program.
   [[nodiscard]] static ControlGroup make_below_own();
 
   [[nodiscard]] bool exists() const noexcept { return !path_.empty(); }
@@ -47,10 +48,11 @@ class ControlGroup {
  private:
   std::string path_;
   internal::UniqueFd folder_;
+  internal::UniqueFd lock_;  ///< held by all who look after it
 };
 
-/// Ends and removes groups below this process's own whose owner is gone, and removes old empty ones
-/// whose owner cannot be seen from here.
+/// Ends and removes groups below this process's own whose owner is gone and that nobody else looks
+/// after, and removes old empty ones whose owner cannot be seen from here.
 void end_stale_groups() noexcept;
 
 }  // namespace chainmail::launch

@@ -430,6 +430,23 @@ def the_next_job_ends_what_nobody_was_left_to_end(launcher, _moments):
             after.ends_with(0)
 
 
+def while_a_host_ends_no_other_job_ends_its_ranks(launcher, _moments):
+    """Of three processes one has died, whose name their group has."""
+    with Job(launcher, "-n", 1, "sh", "-c", "grep -c chainmail /proc/self/cgroup; echo up; sleep 300") as job:
+        job.wait_for("up")
+        if job.text("out").startswith("0"):
+            raise Skipped("no control group (v2) can be made here")
+        reaper = parent_of(job.agent())
+        os.kill(reaper, signal.SIGSTOP)
+        os.kill(parent_of(reaper), signal.SIGKILL)
+        with Job(launcher, "-n", 1, "sleep", 1) as other:
+            other.ends_with(0)
+        with contextlib.suppress(ProcessLookupError):  # the launcher has ended it
+            os.kill(reaper, signal.SIGCONT)
+        job.ends_with(125)
+        job.wait_until_gone(10)
+
+
 def hidden_processes_are_not_taken_for_gone(launcher, _moments):
     """Mounted with hidepid, /proc does not show a user the processes that must not be traced."""
     if os.geteuid() != 0:
@@ -468,6 +485,7 @@ if __name__ == "__main__":
         an_ignored_ctrl_c_stays_ignored,
         a_setuid_rank_that_stays_is_named,
         killall_by_name_leaves_nothing,
+        while_a_host_ends_no_other_job_ends_its_ranks,
         the_next_job_ends_what_nobody_was_left_to_end,
         hidden_processes_are_not_taken_for_gone,
     ], Arguments(2)))
