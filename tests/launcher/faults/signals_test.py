@@ -431,7 +431,7 @@ def the_next_job_ends_what_nobody_was_left_to_end(launcher, _moments):
 
 
 def while_a_host_ends_no_other_job_ends_its_ranks(launcher, _moments):
-    """Of three processes one has died, whose name their group has."""
+    """The supervisor, after which their control group is named, is gone before reaper and agent are."""
     with Job(launcher, "-n", 1, "sh", "-c", "grep -c chainmail /proc/self/cgroup; echo up; sleep 300") as job:
         job.wait_for("up")
         if job.text("out").startswith("0"):
