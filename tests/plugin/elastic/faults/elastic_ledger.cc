@@ -189,7 +189,7 @@ class Training {
   }
 
   bool train(chainmail::Step& step) {
-    faults::look_for_order();
+    faults::look_for_order(step.number());
     std::ifstream(how_.folder + "/last") >> how_.steps;
     if (step.number() > how_.steps) return false;
     if (how_.pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(how_.pause_ms));

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -142,14 +143,19 @@ void begin(const std::string& in, int member) {
   ledger = ::open((folder + "/ledger").c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
   const char* const socket = std::getenv("CHAINMAIL_JOB_FD");
   if (socket != nullptr) job_socket = std::atoi(socket);
-  look_for_order();
+  look_for_order(0);
 }
 
-void look_for_order() {
+void look_for_order(std::int64_t step) {
   const std::string path = folder + "/fault." + std::to_string(own_member);
   std::ifstream file(path);
   std::string name;
   if (!(file >> name)) return;
+  if (name == "from") {
+    std::int64_t first = 0;
+    file >> first >> name;
+    if (step < first) return;
+  }
   is_to_wait = name == "wait";
   if (is_to_wait) file >> name;
   std::error_code error;

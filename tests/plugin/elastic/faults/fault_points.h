@@ -12,6 +12,7 @@
 
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -48,8 +49,10 @@ enum class Point : int {
 /// a file fault.<member> beside it.
 void begin(const std::string& folder, int member);
 /// Reads an order that has come: the name of a point (kFirstByte: "first_byte"); after the word
-/// `wait`, to go on there when a file go.<member> is in the folder.
-void look_for_order();
+/// `wait`, to go on there when a file go.<member> is in the folder. After `from STEP` it stays in
+/// its file before `step` is that: a change of the world, such as a move of shards, may come
+/// earlier.
+void look_for_order(std::int64_t step);
 /// A line of the ledger, with the time: whole also where others write at the same time.
 void write(const std::string& line);
 
