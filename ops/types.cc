@@ -19,7 +19,7 @@ constexpr std::array kDataTypes = {"uint8",  "int8",    "int16",    "int32",   "
 constexpr std::array<std::size_t, kDataTypes.size()> kSizes = {1, 1, 2, 4, 8, 1, 2,
                                                                2, 4, 8, 2, 4, 8};
 constexpr std::array kReduceOps = {"sum", "avg", "product", "min", "max", "band", "bor", "bxor"};
-constexpr std::array kWireFormats = {"native", "float16", "bfloat16"};
+constexpr std::array kWireFormats = {"native", "float16", "bfloat16", "int8", "int4"};
 constexpr std::array kCrossTransports = {"tcp", "mpi"};
 constexpr std::array kEncryptions = {"off", "authenticate", "encrypt"};
 constexpr std::array kAlgorithms = {"auto",         "naive",           "flat",
@@ -29,7 +29,7 @@ constexpr std::array kOpKinds = {"all_reduce", "reduce", "reduce_scatter", "all_
                                  "send",       "recv",   "barrier",        "allocate"};
 static_assert(kDataTypes.size() == kDataTypeCount);
 static_assert(kReduceOps.size() == static_cast<std::size_t>(ReduceOp::kBitXor) + 1);
-static_assert(kWireFormats.size() == static_cast<std::size_t>(WireFormat::kBFloat16) + 1);
+static_assert(kWireFormats.size() == static_cast<std::size_t>(WireFormat::kInt4) + 1);
 static_assert(kCrossTransports.size() == static_cast<std::size_t>(CrossTransport::kMpi) + 1);
 static_assert(kEncryptions.size() == static_cast<std::size_t>(Encryption::kEncrypt) + 1);
 static_assert(kAlgorithms.size() == static_cast<std::size_t>(Algorithm::kSingleNode) + 1);

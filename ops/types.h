@@ -42,9 +42,15 @@ enum class ReduceOp : std::uint8_t {
   kBitXor,
 };
 
-/// What float32 looks like between nodes: as stored, or rounded twice whatever the number of ranks
-/// (ops/kernels/wire_block.h). Other types, and operations but sums and means, travel as stored.
-enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16 };
+/// What float32 looks like between nodes: as stored, or rounded twice whatever the number of ranks,
+/// to halves (ops/kernels/wire_block.h) or to integers (ops/kernels/block_wire.h). Other types, and
+/// operations but sums and means, travel as stored.
+enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16, kInt8, kInt4 };
+
+/// The integer formats: blocks that share a scale, and what rounding loses may be kept.
+[[nodiscard]] constexpr bool is_in_blocks(WireFormat wire) noexcept {
+  return wire == WireFormat::kInt8 || wire == WireFormat::kInt4;
+}
 
 /// What joins ranks of different nodes.
 enum class CrossTransport : std::uint8_t { kTcp, kMpi };
@@ -87,7 +93,7 @@ enum class OpKind : std::uint8_t {
 
 [[nodiscard]] const char* to_string(DataType type) noexcept;         // "float32"
 [[nodiscard]] const char* to_string(ReduceOp op) noexcept;           // "sum"
-[[nodiscard]] const char* to_string(WireFormat wire) noexcept;       // "native", "float16"
+[[nodiscard]] const char* to_string(WireFormat wire) noexcept;       // "native", "int8"
 [[nodiscard]] const char* to_string(CrossTransport cross) noexcept;  // "tcp", "mpi"
 [[nodiscard]] const char* to_string(Encryption mode) noexcept;       // "off", "encrypt"
 [[nodiscard]] const char* to_string(Algorithm algorithm) noexcept;   // "two_dimensional"

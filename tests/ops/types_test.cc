@@ -42,7 +42,7 @@ TEST(TypesTest, NamesAreReadBackAsPrinted) {
     const auto op = static_cast<ReduceOp>(i);
     EXPECT_EQ(parse_reduce_op(to_string(op)), op);
   }
-  for (int i = 0; i <= static_cast<int>(WireFormat::kBFloat16); ++i) {
+  for (int i = 0; i <= static_cast<int>(WireFormat::kInt4); ++i) {
     const auto wire = static_cast<WireFormat>(i);
     EXPECT_EQ(parse_wire_format(to_string(wire)), wire);
   }

@@ -201,9 +201,9 @@ HWY_EXPORT(widen_any);
 constexpr float kLargest = std::numeric_limits<float>::max();
 
 void check(WireFormat wire) {
-  if (wire != WireFormat::kNative) return;
-  throw InvalidArgument(
-      "the native wire format rounds nothing; float32 travels as float16 or bfloat16");
+  if (wire == WireFormat::kFloat16 || wire == WireFormat::kBFloat16) return;
+  throw InvalidArgument(std::string("the wire format ") + to_string(wire) +
+                        " has no halves; float16 and bfloat16 have");
 }
 
 /// One message of a sum, and its block that is being added.
