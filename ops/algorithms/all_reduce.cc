@@ -23,8 +23,8 @@ constexpr std::size_t kSmallestChunkBytes = std::size_t{128} << 10;
 // Slices and chunks start at multiples of this many elements: whole cache lines for every dtype.
 constexpr std::size_t kAlignElements = 64;
 
-/// On a 16-bit wire, and where sums may be rounded as on one, slices and chunks are whole blocks,
-/// which are the same then however many owners there are.
+/// On a wire that rounds, and where sums may be rounded as on one, slices and chunks are whole
+/// blocks, which are the same then however many owners there are.
 std::size_t unit_of(const Reduction& reduction, const ShardPlan* shards) {
   const bool has_blocks =
       shards != nullptr || is_compressed(reduction.wire, reduction.dtype, reduction.op);
@@ -58,9 +58,10 @@ double local_scale(const Reduction& reduction, const Topology& topology) {
 /// One all_reduce on its way through the three steps.
 class Pipeline {
  public:
-  Pipeline(const Comms& comms, const Reduction& reduction, const OpContext& context,
-           std::size_t owners, const ShardPlan* shards)
+  Pipeline(const Comms& comms, std::byte* data, const Reduction& reduction,
+           const OpContext& context, std::size_t owners, const ShardPlan* shards)
       : comms_(comms),
+        data_(data),
         owners_(owners),
         unit_(unit_of(reduction, shards)),
         element_bytes_(size_of(reduction.dtype)),
@@ -173,7 +174,9 @@ class Pipeline {
     if (comms_.cross == nullptr || me_ >= owners_ || (mine == 0 && !is_empty_tensor)) {
       return nullptr;
     }
-    return comms_.cross->start_all_reduce(own.data(), mine, cross_reduction_, context_);
+    const auto before = static_cast<std::size_t>(own.data() - data_) / element_bytes_;
+    return comms_.cross->start_all_reduce(own.data(), mine, cross_reduction_.from(before),
+                                          context_);
   }
 
   void split(std::byte* chunk, std::size_t count) {
@@ -198,6 +201,7 @@ class Pipeline {
   }
 
   const Comms& comms_;
+  std::byte* data_;  ///< where the tensor begins
   std::size_t owners_;
   std::size_t unit_;
   std::size_t element_bytes_;
@@ -244,7 +248,7 @@ void all_reduce_pipelined(const Comms& comms, std::byte* data, std::size_t count
                                                unit_of(reduction, shards));
   const std::size_t chunks = std::max<std::size_t>(1, (count + chunk - 1) / chunk);
   const std::size_t element = size_of(reduction.dtype);
-  Pipeline pipeline(comms, reduction, context, owners, shards);
+  Pipeline pipeline(comms, data, reduction, context, owners, shards);
   const auto length = [&](std::size_t k) { return std::min(chunk, count - k * chunk); };
   run_chunks(
       chunks, [&](std::size_t k) { return pipeline.begin(data + k * chunk * element, length(k)); },
@@ -289,13 +293,13 @@ void reduce_to_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
   if (comms.topology->size() == 1) return;
   if (cut.is_over_nodes && comms.topology->node_count() > 1) {
     const NodeCut within = cut.within_nodes(*comms.topology);
-    Pipeline pipeline(comms, reduction, context, within.owners(), nullptr);
+    Pipeline pipeline(comms, data, reduction, context, within.owners(), nullptr);
     pipeline.reduce_over_nodes(cut, within, data);
     if (cut.common_from < cut.bounds.back())
       gather_from_owners(comms, cut, data, reduction.dtype, context);
     return;
   }
-  Pipeline pipeline(comms, reduction, context, cut.owners(), nullptr);
+  Pipeline pipeline(comms, data, reduction, context, cut.owners(), nullptr);
   const std::size_t length = piece_length(comms, cut, reduction, chunk_bytes, pipeline.unit());
   std::size_t longest = 0;
   for (std::size_t r = 0; r < cut.owners(); ++r) {
@@ -313,7 +317,7 @@ void gather_from_owners(const Comms& comms, const NodeCut& cut, std::byte* data,
   if (cut.is_over_nodes && comms.topology->node_count() > 1) {
     Reduction elements;
     elements.dtype = dtype;
-    Pipeline(comms, elements, context, within.owners(), nullptr).gather_over_nodes(cut, data);
+    Pipeline(comms, data, elements, context, within.owners(), nullptr).gather_over_nodes(cut, data);
   }
   if (comms.local == nullptr) return;
   const std::size_t element_bytes = size_of(dtype);

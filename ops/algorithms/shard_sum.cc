@@ -182,7 +182,7 @@ class ShardSum {
     if (piece != own_.output && own_.count != 0) {
       copy_memory(own_.output, piece, own_.count * element_bytes_);
     }
-    Reduction reduction{own_.dtype, ReduceOp::kSum, 1.0, own_.wire, nullptr, own_.wire};
+    Reduction reduction{.dtype = own_.dtype, .wire = own_.wire, .rounding = own_.wire};
     all_reduce(algorithm, comms_, own_.output, own_.count, reduction, context_, chunk_bytes,
                &plan_);
   }

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -56,11 +57,21 @@ struct Reduction {
   /// compressed wire each contribution is, before it is rounded.
   double scale = 1.0;
   WireFormat wire = WireFormat::kNative;  ///< used by Comms between nodes only
+  /// Of an all_reduce: elements before this one travel as `wire`, those from it on as they are.
+  std::size_t compressed_count = std::numeric_limits<std::size_t>::max();
+  /// Of an all_reduce on an integer wire: float32 beside the data, element by element, or null.
+  /// What rounding has lost of what this rank contributes, and of results that it sends, so far:
+  /// added before the next rounding and written anew. Only what this rank rounds is touched.
+  std::byte* contribution_residual = nullptr;
+  std::byte* result_residual = nullptr;
   /// A sum of shards of which every rank brings one node of their tree: what is added in which
   /// order (ops/shard_tree.h), and as what every addition is rounded. Slices are whole blocks of
   /// the wire then. The op is kSum, the scale 1. Null: in the order of the ranks.
   const TreeSum* tree = nullptr;
   WireFormat rounding = WireFormat::kNative;
+
+  /// The same for a part of the data that begins with `element`.
+  [[nodiscard]] Reduction from(std::size_t element) const noexcept;
 };
 
 /// A started operation of a Comm that can overlap others (the cross step).

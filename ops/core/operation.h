@@ -26,6 +26,18 @@ namespace chainmail::ops {
 /// Collective::root of a kRecv that takes the next message with its tag from whichever rank.
 inline constexpr int kAnyRank = -1;
 
+/// What an integer wire has rounded away of an all_reduce that is made again and again, to be added
+/// the next time. Without it every exchange loses as much anew.
+struct WireFeedback {
+  /// float32 beside the all_reduce's elements, as many, private to this rank and zeros at first: of
+  /// what it contributes, and of results that it owns. What a rank does not round between the nodes
+  /// is never touched: of fresh pages only the ranks' own shares take memory. Owners follow from
+  /// count, algorithm, cut and chunks: as long as those stay, residuals stay with them.
+  std::byte* contributions = nullptr;
+  std::byte* results = nullptr;
+  std::uint64_t exchanges = 0;  ///< since both were zeros; equal on all ranks
+};
+
 /// One operation as the caller describes it. Buffers stay the caller's and must live until the
 /// operation is done, also when its submitter has stopped waiting: `keep` sees to that. Which
 /// members matter depends on `kind`.
@@ -64,6 +76,10 @@ struct Collective {
   std::vector<std::size_t> receive_counts;  ///< elements per rank; empty: `count` from each
   std::optional<Algorithm> algorithm;       ///< this operation only
   std::optional<WireFormat> wire;           ///< this operation only, sums of float32 too
+  /// all_reduce: elements before this one travel as the wire says, those from it on as they are.
+  std::optional<std::size_t> compressed_count;
+  /// all_reduce on an integer wire; unused where nothing travels between nodes.
+  std::optional<WireFeedback> feedback;
   std::optional<std::chrono::milliseconds> timeout;
   /// all_reduce, kSum of a floating-point type, in host memory: `output` becomes the sum of all
   /// shards along their tree, with the same bits whoever has which of them. Equal on all ranks. A

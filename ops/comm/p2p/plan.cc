@@ -13,25 +13,34 @@ namespace chainmail::ops {
 namespace {
 
 std::size_t elements(std::size_t bytes, const CollectiveArgs& args) {
-  const std::size_t most =
-      args.is_compressed() ? wire_capacity(bytes) : bytes / args.element_bytes();
+  const std::size_t most = args.is_compressed() ? message_capacity(bytes, args.reduction.wire)
+                                                : bytes / args.element_bytes();
   return std::max<std::size_t>(most, 1);
+}
+
+void cut_into_pieces(CollectiveArgs& args, std::size_t bytes) {
+  args.piece = elements(bytes, args);
+  args.native_piece = std::max<std::size_t>(bytes / args.element_bytes(), 1);
+}
+
+std::size_t bytes_of(const CollectiveArgs& args) {
+  const std::size_t rounded = args.compressed_count();
+  return message_size(rounded, args.reduction.wire) + (args.count - rounded) * args.element_bytes();
 }
 
 }  // namespace
 
 ScheduleKind plan_all_reduce(CollectiveArgs& args, int size, const P2pOptions& options) {
   if (args.count == 0) return ScheduleKind::kBarrier;
-  const std::size_t bytes = args.message_bytes(args.count);
-  const bool is_small = bytes <= options.small_bytes;
-  const bool loses_bits = args.is_compressed() || args.reduction.tree != nullptr ||
+  const bool is_small = bytes_of(args) <= options.small_bytes;
+  const bool loses_bits = args.compressed_count() != 0 || args.reduction.tree != nullptr ||
                           args.reduction.dtype == DataType::kFloat16 ||
                           args.reduction.dtype == DataType::kBFloat16;
   const bool is_crowded = size > options.max_direct_ranks;
-  args.piece = elements(options.piece_bytes, args);
+  cut_into_pieces(args, options.piece_bytes);
   if (size == 2 || (is_small && !is_crowded)) return ScheduleKind::kExchange;
   if (is_crowded && !loses_bits && is_small) return ScheduleKind::kDoubling;
-  args.piece = elements(options.slice_bytes * static_cast<std::size_t>(size), args);
+  cut_into_pieces(args, options.slice_bytes * static_cast<std::size_t>(size));
   return is_crowded && !loses_bits ? ScheduleKind::kRing : ScheduleKind::kDirect;
 }
 

@@ -61,6 +61,11 @@ Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& pla
     reduction.op = ReduceOp::kSum;  // integers are divided once, at the end
     reduction.scale = is_floating_point(collective.dtype) ? 1.0 / topology_.size() : 1.0;
   }
+  if (collective.compressed_count) reduction.compressed_count = *collective.compressed_count;
+  if (collective.feedback) {
+    reduction.contribution_residual = collective.feedback->contributions;
+    reduction.result_residual = collective.feedback->results;
+  }
   return reduction;
 }
 

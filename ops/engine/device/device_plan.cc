@@ -48,6 +48,13 @@ DevicePlan plan_unchecked(const Collective& collective, const Group& group,
   }
   if (collective.kind != OpKind::kAllReduce) return plan;
   if (collective.count != 0 && collective.output == nullptr) refuse(collective, "output is null");
+  const WireFormat wire =
+      wire_of(collective.wire, group.options().wire, collective.dtype, collective.reduce_op);
+  if (is_in_blocks(collective.wire.value_or(wire)) || collective.compressed_count) {
+    refuse(collective,
+           "the wires int8 and int4, and tensors of which a part is not rounded, are "
+           "for CPUs; use native, float16 or bfloat16, or copy the tensor to one");
+  }
   const Algorithm algorithm = choose(collective, topology, group.options(), options);
   if (algorithm == Algorithm::kSingleNode && topology.node_count() > 1) {
     refuse(collective, "algorithm single_node over " + topology.describe() +

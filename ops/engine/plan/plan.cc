@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "base/error.h"
 #include "ops/algorithms/select.h"
+#include "ops/kernels/block_wire.h"
 
 namespace chainmail::ops {
 namespace {
@@ -155,6 +156,57 @@ void check_cut(const Collective& collective, const Topology& topology) {
   collective.cut->check(collective.count, topology);
 }
 
+WireFormat wire_between_nodes(const Collective& collective, const GroupOptions& options) {
+  const ReduceOp op = collective.shards != nullptr ? ReduceOp::kAvg : collective.reduce_op;
+  return reduces(collective.kind) ? wire_of(collective.wire, options.wire, collective.dtype, op)
+                                  : WireFormat::kNative;
+}
+
+/// Also where nothing travels between nodes: what is wrong on many is wrong on one.
+void check_wire(const Collective& collective, const GroupOptions& options) {
+  const WireFormat wire = wire_between_nodes(collective, options);
+  const std::string asked = std::string("the wire ") + to_string(collective.wire.value_or(wire));
+  if (collective.wire && is_in_blocks(*collective.wire) && wire != *collective.wire) {
+    refuse(collective,
+           asked + " is for sums and means of float32, not for " +
+               (reduces(collective.kind) ? std::string(to_string(collective.reduce_op)) + " of " +
+                                               to_string(collective.dtype)
+                                         : "what only moves data"));
+  }
+  if (is_in_blocks(wire) && collective.shards != nullptr) {
+    refuse(collective, asked +
+                           " depends on who sums what; shards are to have the same bits "
+                           "whoever does. Use native, float16 or bfloat16");
+  }
+  const bool is_over_nodes = collective.cut != nullptr && collective.cut->is_over_nodes;
+  if (is_in_blocks(wire) && is_over_nodes) {
+    refuse(collective, asked +
+                           " is not for slices over all nodes: what it rounds away of a slice "
+                           "would have to be kept by nodes that do not own it. Use slices "
+                           "within nodes, or native, float16 or bfloat16");
+  }
+  if (collective.compressed_count &&
+      (collective.kind != OpKind::kAllReduce || collective.shards != nullptr || is_over_nodes ||
+       *collective.compressed_count > collective.count)) {
+    refuse(collective, "the first " + std::to_string(*collective.compressed_count) + " of " +
+                           std::to_string(collective.count) +
+                           " elements cannot be rounded alone: that is for an all_reduce of as "
+                           "many or more, without shards or slices over all nodes");
+  }
+  if (!collective.feedback) return;
+  if (collective.kind != OpKind::kAllReduce || !is_in_blocks(wire)) {
+    refuse(collective,
+           "feedback is for an all_reduce on the wires int8 and int4; the wire here is " +
+               std::string(to_string(wire)));
+  }
+  if (collective.count != 0 &&
+      (collective.feedback->contributions == nullptr || collective.feedback->results == nullptr)) {
+    refuse(collective,
+           "feedback needs memory for what is lost: two arrays of as many float32 as there are "
+           "elements");
+  }
+}
+
 std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
   internal::NumberHash hash;
   hash.add(collective.shape_hash);
@@ -167,6 +219,13 @@ std::uint32_t layout_of(const Collective& collective, const Plan& plan) {
     hash.add(static_cast<std::uint64_t>(plan.algorithm));
   }
   if (reduces(collective.kind)) hash.add(static_cast<std::uint64_t>(plan.wire));
+  if (is_in_blocks(plan.wire)) {
+    hash.add(block_format(plan.wire).block);
+    hash.add(collective.feedback ? collective.feedback->exchanges + 1 : 0);
+  }
+  if (plan.wire != WireFormat::kNative && collective.compressed_count) {
+    hash.add(*collective.compressed_count);
+  }
   if (collective.shards != nullptr) {
     hash.add(collective.shards->tree.shards());
     for (const std::uint32_t bound : collective.shards->bounds) hash.add(bound);
@@ -222,6 +281,7 @@ void check_collective(const Collective& collective, int rank, const Topology& to
   check_reduction(collective);
   check_shards(collective, rank, size);
   check_cut(collective, topology);
+  check_wire(collective, options);
   const bool is_transfer = is_point_to_point(collective.kind);
   if (is_from_any_rank(collective)) {
     if (size == 1) refuse(collective, "there is no other rank in the group that could send");
@@ -280,10 +340,8 @@ Plan plan_collective(const Collective& collective, int rank, const Topology& top
   } else if (plan.algorithm == Algorithm::kNaive) {
     plan.algorithm = Algorithm::kFlat;
   }
-  if (collective.shards != nullptr) {
-    plan.wire = wire_of(collective.wire, options.wire, collective.dtype, ReduceOp::kAvg);
-  } else if (topology.node_count() > 1 && reduces(collective.kind)) {
-    plan.wire = wire_of(collective.wire, options.wire, collective.dtype, collective.reduce_op);
+  if (collective.shards != nullptr || topology.node_count() > 1) {
+    plan.wire = wire_between_nodes(collective, options);
   }
   plan.header = header_of(collective, plan, options);
   if (is_point_to_point(collective.kind)) {
@@ -335,10 +393,18 @@ std::string describe_call(const Collective& collective, const Plan& plan,
   if (asked != Algorithm::kAuto && reduces(collective.kind)) {
     text += std::string(" (") + to_string(asked) + ")";
   }
-  if (plan.wire != WireFormat::kNative) {
-    text += std::string(" (") + to_string(plan.wire) + " between nodes)";
+  if (plan.wire == WireFormat::kNative) return text;
+  text += std::string(" (") + to_string(plan.wire) + " between nodes";
+  if (collective.compressed_count) {
+    text += ", the first " + std::to_string(*collective.compressed_count) + " elements";
   }
-  return text;
+  if (is_in_blocks(plan.wire)) {
+    text += " in blocks of " + std::to_string(block_format(plan.wire).block);
+    text += collective.feedback ? ", with feedback of " +
+                                      std::to_string(collective.feedback->exchanges) + " exchanges"
+                                : ", without feedback";
+  }
+  return text + ")";
 }
 
 void check_unprotected_transport(const GroupOptions& options, const Topology& topology,

@@ -33,9 +33,17 @@ class GroupArguments : public testing::Test {
     }
   }
 
+  Collective on_int8() {
+    Collective collective = on(values_);
+    collective.wire = WireFormat::kInt8;
+    collective.feedback = WireFeedback{bytes_of(residuals_), bytes_of(residuals_), 0};
+    return collective;
+  }
+
   GroupMaker maker_{{1, 1}, TransportKind::kReference};
   std::shared_ptr<Group> group_ = maker_.join(0);
   std::vector<float> values_ = std::vector<float>(4, 1.0F);
+  std::vector<float> residuals_ = std::vector<float>(4);
 };
 
 TEST_F(GroupArguments, NullBuffers) {
@@ -49,6 +57,53 @@ TEST_F(GroupArguments, NullBuffers) {
     other.input = nullptr;
     expect_refused(other, std::string(to_string(kind)) + ": the input is null");
   }
+}
+
+TEST_F(GroupArguments, IntegerWiresOfWhatIsNoSumOfFloat32) {
+  Collective collective = on_int8();
+  collective.dtype = DataType::kInt32;
+  expect_refused(collective,
+                 "the wire int8 is for sums and means of float32, not for sum of int32");
+  collective = on_int8();
+  collective.wire = WireFormat::kInt4;
+  collective.reduce_op = ReduceOp::kMax;
+  expect_refused(collective, "the wire int4 is for sums and means of float32, not for max of");
+  collective = on_int8();
+  collective.kind = OpKind::kBroadcast;
+  expect_refused(collective, "not for what only moves data");
+}
+
+TEST_F(GroupArguments, FeedbackAndPartsThatAreRounded) {
+  Collective collective = on_int8();
+  collective.wire = WireFormat::kFloat16;
+  expect_refused(collective,
+                 "feedback is for an all_reduce on the wires int8 and int4; the wire here");
+  collective = on_int8();
+  collective.kind = OpKind::kReduce;
+  expect_refused(collective, "feedback is for an all_reduce");
+  collective = on_int8();
+  collective.feedback->results = nullptr;
+  expect_refused(collective, "feedback needs memory");
+  collective = on_int8();
+  collective.compressed_count = 5;
+  expect_refused(collective, "the first 5 of 4 elements cannot be rounded alone");
+}
+
+TEST_F(GroupArguments, IntegerWiresOfShardsAndOfSlicesOverAllNodes) {
+  Collective collective = on_int8();
+  auto cut = std::make_shared<NodeCut>();
+  cut->bounds = {0, 2, 4};
+  cut->common_from = 4;
+  cut->is_over_nodes = true;
+  collective.cut = cut;
+  expect_refused(collective, "the wire int8 is not for slices over all nodes: what it rounds away");
+  collective = on_int8();
+  ShardCut shards;
+  shards.tree = ShardTree(2);
+  shards.bounds = {0, 1, 2};
+  collective.shards = std::make_shared<ShardCut>(shards);
+  collective.pieces = {bytes_of(values_)};
+  expect_refused(collective, "the wire int8 depends on who sums what");
 }
 
 TEST_F(GroupArguments, RootsAndPeers) {

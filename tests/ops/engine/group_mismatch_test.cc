@@ -117,6 +117,48 @@ std::vector<Case> cases() {
   };
 }
 
+/// What has lost how much of what to an integer wire.
+struct IntegerWire {
+  WireFormat wire = WireFormat::kInt8;
+  bool has_feedback = true;
+  std::uint64_t exchanges = 7;
+  std::size_t compressed_count = 10;
+};
+
+Call on_wire(const IntegerWire& how) {
+  return [how](Group& group) {
+    std::vector<float> residuals(24);
+    Collective collective = shaped(12, 34, "[3, 4]");
+    collective.wire = how.wire;
+    collective.compressed_count = how.compressed_count;
+    if (how.has_feedback) {
+      std::byte* const first = bytes_of(residuals);
+      collective.feedback = WireFeedback{first, first + 12 * sizeof(float), how.exchanges};
+    }
+    group.run(collective);
+  };
+}
+
+std::vector<Case> integer_wires() {
+  const Call usual = on_wire({});
+  const std::string text = "calls all_reduce sum of float32 [3, 4] (";
+  const std::string usual_text = text +
+                                 "int8 between nodes, the first 10 elements in blocks of 256, with "
+                                 "feedback of 7 exchanges)";
+  return {
+      {"format", usual, on_wire({.wire = WireFormat::kInt4}), usual_text,
+       text + "int4 between nodes, the first 10 elements in blocks of 64, with feedback of 7"},
+      {"halves", usual, on_wire({.wire = WireFormat::kFloat16, .has_feedback = false}), usual_text,
+       text + "float16 between nodes, the first 10 elements)"},
+      {"feedback", usual, on_wire({.has_feedback = false}), usual_text,
+       text + "int8 between nodes, the first 10 elements in blocks of 256, without feedback)"},
+      {"age", usual, on_wire({.exchanges = 8}), usual_text,
+       text + "int8 between nodes, the first 10 elements in blocks of 256, with feedback of 8"},
+      {"compressed_count", usual, on_wire({.compressed_count = 9}), usual_text,
+       text + "int8 between nodes, the first 9 elements in blocks of 256, with feedback of 7"},
+  };
+}
+
 class GroupMismatch : public testing::TestWithParam<TransportKind> {
  protected:
   static void check(const std::vector<int>& nodes, int odd_rank, const Case& what,
@@ -178,6 +220,13 @@ TEST_P(GroupMismatch, OverTwoNodes) {
     check({1, 1}, 1, what, 0);
     check({2, 2}, 3, what, 1);
     check({3, 1}, 3, what, 0);
+  }
+}
+
+TEST_P(GroupMismatch, OfIntegerWires) {
+  for (const Case& what : integer_wires()) {
+    check({1, 1}, 1, what, 0);
+    check({2, 1, 1}, 2, what, 1);
   }
 }
 

@@ -42,8 +42,8 @@ std::vector<Case> all_cases() {
                                     Algorithm::kHierarchical, Algorithm::kTwoDimensional}) {
     for (int t = 0; t < kDataTypeCount; ++t) {
       const auto dtype = static_cast<DataType>(t);
-      for (const WireFormat wire :
-           {WireFormat::kNative, WireFormat::kFloat16, WireFormat::kBFloat16}) {
+      for (const WireFormat wire : {WireFormat::kNative, WireFormat::kFloat16,
+                                    WireFormat::kBFloat16, WireFormat::kInt8, WireFormat::kInt4}) {
         const bool is_other = is_compressed(wire, dtype, ReduceOp::kSum);
         if (wire != WireFormat::kNative && !is_other) continue;
         for (const std::size_t count : counts) cases.push_back({dtype, wire, algorithm, count});

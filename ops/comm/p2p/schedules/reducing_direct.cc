@@ -19,11 +19,12 @@ class Exchange final : public ReducingSchedule {
  protected:
   void post_round(int /*round*/) override {
     const Range range = piece_range();
-    const std::size_t bytes = args().message_bytes(range.count);
+    const std::size_t bytes = message_bytes(range.count);
     const std::byte* own = at(range.begin);
     receive_from_all(bytes);
-    if (args().is_compressed()) {
-      pack(packed_.get(bytes), own, range.count, args().reduction.scale);
+    if (is_rounded()) {
+      pack(packed_.get(bytes), own, range.count, args().reduction.scale,
+           args().reduction.contribution_residual, range.begin);
       own = packed_.get(bytes);
     }
     sources_[static_cast<std::size_t>(rank_)] = own;
@@ -47,21 +48,22 @@ class Direct final : public ReducingSchedule {
  private:
   /// A rank's slice of the piece as it lies in packed_, or in the data when nothing is packed.
   std::byte* on_wire(int rank) {
-    if (!args().is_compressed()) return at(slice(rank).begin);
-    const std::size_t longest = args().message_bytes(slice(0).count);
+    if (!is_rounded()) return at(slice(rank).begin);
+    const std::size_t longest = message_bytes(slice(0).count);
     return packed_.get(longest * static_cast<std::size_t>(size_)) +
            longest * static_cast<std::size_t>(rank);
   }
 
   void post_parts() {
-    receive_from_all(args().message_bytes(slice(rank_).count));
+    receive_from_all(message_bytes(slice(rank_).count));
     for (int i = 1; i <= size_; ++i) {  // its own slice last: nobody waits for that
       const int owner = after(i);
       const Range part = slice(owner);
-      if (args().is_compressed()) {
-        pack(on_wire(owner), at(part.begin), part.count, args().reduction.scale);
+      if (is_rounded()) {
+        pack(on_wire(owner), at(part.begin), part.count, args().reduction.scale,
+             args().reduction.contribution_residual, part.begin);
       }
-      if (owner != rank_) send(owner, on_wire(owner), args().message_bytes(part.count));
+      if (owner != rank_) send(owner, on_wire(owner), message_bytes(part.count));
     }
     sources_[static_cast<std::size_t>(rank_)] = on_wire(rank_);
   }
@@ -70,8 +72,9 @@ class Direct final : public ReducingSchedule {
     const Range own = slice(rank_);
     if (own.count == 0) return;
     combine(at(own.begin), own.count);
-    if (!args().is_compressed()) return;
-    pack(on_wire(rank_), at(own.begin), own.count, 1.0);
+    if (!is_rounded()) return;
+    pack(on_wire(rank_), at(own.begin), own.count, 1.0, args().reduction.result_residual,
+         own.begin);
     unpack(at(own.begin), on_wire(rank_), own.count);
   }
 
@@ -79,14 +82,14 @@ class Direct final : public ReducingSchedule {
   void post_results() {
     for (int i = 1; i < size_; ++i) {
       const int owner = after(-i);
-      receive(owner, on_wire(owner), args().message_bytes(slice(owner).count));
+      receive(owner, on_wire(owner), message_bytes(slice(owner).count));
     }
-    const std::size_t bytes = args().message_bytes(slice(rank_).count);
+    const std::size_t bytes = message_bytes(slice(rank_).count);
     for (int i = 1; i < size_; ++i) send(after(i), on_wire(rank_), bytes);
   }
 
   void unpack_results() {
-    if (!args().is_compressed()) return;
+    if (!is_rounded()) return;
     for (int i = 1; i < size_; ++i) {
       const Range part = slice(after(i));
       unpack(at(part.begin), on_wire(after(i)), part.count);
@@ -119,18 +122,18 @@ class ReduceScatter final : public ReducingSchedule {
   void post_round(int /*round*/) override {
     // So that who gets nothing hears of all headers too.
     const bool even_empty = piece() == 0;
-    receive_from_all(args().message_bytes(part(rank_).count), even_empty);
+    receive_from_all(message_bytes(part(rank_).count), even_empty);
     for (int i = 0; i < size_; ++i) {
       const std::byte* wire = pack_part(after(i));
       if (i == 0) sources_[static_cast<std::size_t>(rank_)] = wire;
-      if (i != 0) send(after(i), wire, args().message_bytes(part(after(i)).count), even_empty);
+      if (i != 0) send(after(i), wire, message_bytes(part(after(i)).count), even_empty);
     }
   }
 
   const std::byte* pack_part(int rank) {
     const Range range = part(rank);
-    if (!args().is_compressed()) return input(rank, range.begin);
-    const std::size_t longest = args().message_bytes(args().piece);
+    if (!is_rounded()) return input(rank, range.begin);
+    const std::size_t longest = message_bytes(args().piece);
     std::byte* message = packed_.get(longest * static_cast<std::size_t>(size_)) +
                          longest * static_cast<std::size_t>(rank);
     pack(message, input(rank, range.begin), range.count, args().reduction.scale);

@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "ops/comm/combine.h"
 #include "ops/comm/p2p/schedules/reducing.h"
+#include "ops/kernels/cpu/blocks.h"
 #include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops {
@@ -16,6 +17,8 @@ namespace {
 // Slices start at whole cache lines of the smallest type, so that vector loops run undisturbed.
 constexpr std::size_t kSliceAlignment = 64;
 
+std::size_t pieces(std::size_t count, std::size_t piece) { return (count + piece - 1) / piece; }
+
 }  // namespace
 
 void finish_average(std::byte* data, std::size_t count, const Reduction& reduction, int size) {
@@ -23,37 +26,69 @@ void finish_average(std::byte* data, std::size_t count, const Reduction& reducti
   if (divides && size > 1 && count != 0) divide_in_place(data, count, reduction.dtype, size);
 }
 
+std::size_t ReducingSchedule::piece_count(const CollectiveArgs& args) const {
+  const std::size_t rounded = args.compressed_count();
+  return pieces(rounded, args.piece) + pieces(args.count - rounded, args.native_piece);
+}
+
+bool ReducingSchedule::is_rounded() const {
+  return piece() < pieces(args().compressed_count(), args().piece);
+}
+
+std::size_t ReducingSchedule::message_bytes(std::size_t elements) const {
+  return is_rounded() ? message_size(elements, args().reduction.wire)
+                      : elements * args().element_bytes();
+}
+
 Range ReducingSchedule::piece_range() const {
-  const std::size_t begin = piece() * args().piece;
-  return {begin, std::min(args().piece, args().count - begin)};
+  const std::size_t rounded = args().compressed_count();
+  if (is_rounded()) {
+    const std::size_t begin = piece() * args().piece;
+    return {begin, std::min(args().piece, rounded - begin)};
+  }
+  const std::size_t begin =
+      rounded + (piece() - pieces(rounded, args().piece)) * args().native_piece;
+  return {begin, std::min(args().native_piece, args().count - begin)};
 }
 
 Range ReducingSchedule::slice(int rank) const {
   const Range all = piece_range();
   const auto size = static_cast<std::size_t>(size_);
   const std::size_t unit =
-      args().is_compressed() ? kWireBlock : slice_unit(args().reduction, kSliceAlignment);
+      is_rounded() ? kWireBlock : slice_unit(args().reduction, kSliceAlignment);
   const std::size_t length = internal::round_up((all.count + size - 1) / size, unit);
   const std::size_t begin = std::min(static_cast<std::size_t>(rank) * length, all.count);
   return {all.begin + begin, std::min(length, all.count - begin)};
 }
 
 void ReducingSchedule::pack(std::byte* message, const std::byte* source, std::size_t count,
-                            double scale) {
-  if (round_to_wire(message, source, count, scale, args().reduction.wire)) flags_ |= kFlagNonFinite;
+                            double scale, std::byte* residual, std::size_t element) {
+  const WireFormat wire = args().reduction.wire;
+  if (residual != nullptr) residual += element * sizeof(float);
+  const bool has_nonfinite =
+      is_in_blocks(wire)
+          ? encode_blocks({message, message_bytes(count)}, source, residual, count, scale, wire)
+          : round_to_wire(message, source, count, scale, wire);
+  if (has_nonfinite) flags_ |= kFlagNonFinite;
 }
 
 void ReducingSchedule::unpack(std::byte* destination, const std::byte* message,
                               std::size_t count) const {
-  widen_from_wire(destination, message, count, args().reduction.wire);
+  const WireFormat wire = args().reduction.wire;
+  is_in_blocks(wire) ? decode_blocks(destination, {message, message_bytes(count)}, count, wire)
+                     : widen_from_wire(destination, message, count, wire);
 }
 
 void ReducingSchedule::combine(std::byte* destination, std::size_t count) {
   const Reduction& reduction = args().reduction;
-  if (args().is_compressed() && reduction.tree != nullptr) widen_sources(count);
-  if (!args().is_compressed() || reduction.tree != nullptr) {
+  if (is_rounded() && reduction.tree != nullptr) widen_sources(count);
+  if (!is_rounded() || reduction.tree != nullptr) {
     ops::combine({&destination, 1}, sources_, count, reduction);
     finish_average(destination, count, reduction, size_);
+    return;
+  }
+  if (is_in_blocks(reduction.wire)) {
+    sum_from_blocks(destination, sources_, message_bytes(count), count, reduction.wire);
     return;
   }
   const bool is_mean = reduction.scale * size_ <= 1.0;

@@ -23,16 +23,24 @@ struct Range {
 class ReducingSchedule : public Schedule {
  public:
   using Schedule::Schedule;
+  /// Of an all_reduce: pieces of what is rounded to the wire come first, and none has both.
+  std::size_t piece_count(const CollectiveArgs& args) const override;
 
  protected:
   Range piece_range() const;
+  /// Whether the current piece is rounded.
+  bool is_rounded() const;
+  /// Bytes of a message of so many of its elements.
+  std::size_t message_bytes(std::size_t elements) const;
   /// Slice `rank` of the current piece.
   Range slice(int rank) const;
   std::byte* at(std::size_t element) const {
     return args().data + element * args().element_bytes();
   }
 
-  void pack(std::byte* message, const std::byte* source, std::size_t count, double scale);
+  /// `residual` is the first of a Reduction's, or null; that of `element` is taken.
+  void pack(std::byte* message, const std::byte* source, std::size_t count, double scale,
+            std::byte* residual = nullptr, std::size_t element = 0);
   void unpack(std::byte* destination, const std::byte* message, std::size_t count) const;
   /// sources_ of elements on the wire, as the reduction says, into `destination`.
   void combine(std::byte* destination, std::size_t count);

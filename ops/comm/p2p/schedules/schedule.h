@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -18,7 +19,7 @@
 #include "ops/comm/comm.h"
 #include "ops/comm/scratch.h"
 #include "ops/comm/transport.h"
-#include "ops/kernels/wire_block.h"
+#include "ops/kernels/block_wire.h"
 
 namespace chainmail::ops {
 
@@ -32,16 +33,17 @@ struct CollectiveArgs {
   std::vector<std::span<std::byte>> parts;         ///< all_gather; all_to_all: what is received
   std::vector<std::span<const std::byte>> inputs;  ///< reduce_scatter, all_to_all: for each rank
   std::size_t piece = 1;                           ///< elements (bytes) per piece
+  std::size_t native_piece = 1;                    ///< all_reduce: of elements that are not rounded
   int root = 0;
 
   bool is_compressed() const noexcept {
     return ops::is_compressed(reduction.wire, reduction.dtype, reduction.op);
   }
-  std::size_t element_bytes() const noexcept { return size_of(reduction.dtype); }
-  /// Bytes of a message of `elements`.
-  std::size_t message_bytes(std::size_t elements) const noexcept {
-    return is_compressed() ? wire_size(elements) : elements * element_bytes();
+  /// all_reduce: how many elements, in front, are rounded to the wire.
+  std::size_t compressed_count() const noexcept {
+    return is_compressed() ? std::min(reduction.compressed_count, count) : 0;
   }
+  std::size_t element_bytes() const noexcept { return size_of(reduction.dtype); }
 };
 
 class Schedule {

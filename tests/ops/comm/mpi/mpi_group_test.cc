@@ -131,7 +131,8 @@ TEST_F(MpiGroup, EveryAlgorithmTypeAndWireGivesTheBitsOfTcp) {
       for (int t = 0; t < kDataTypeCount; ++t) {
         const auto type = static_cast<DataType>(t);
         for (const WireFormat wire :
-             {WireFormat::kNative, WireFormat::kFloat16, WireFormat::kBFloat16}) {
+             {WireFormat::kNative, WireFormat::kFloat16, WireFormat::kBFloat16, WireFormat::kInt8,
+              WireFormat::kInt4}) {
           if (wire != WireFormat::kNative && !is_compressed(wire, type, ReduceOp::kSum)) continue;
           std::vector<std::size_t> counts = {0, 1, 7, 1000, 65537};
           if (type == DataType::kFloat32 && algorithm == Algorithm::kHierarchical) {
