@@ -46,7 +46,9 @@ DEFINE_bool(
     group_memory, false,
     "with --engine: reduce in memory that the group has allocated, see docs/cluster/bench.md");
 DEFINE_string(algorithm, "auto", "auto, naive, flat, hierarchical, two_dimensional or single_node");
-DEFINE_string(wire, "native", "between nodes: native, float16 or bfloat16");
+DEFINE_string(
+    wire, "native",
+    "between nodes: native, float16, bfloat16, int8 or int4; of means (-o avg) of float32");
 DEFINE_string(
     against, "none",
     "what to compare with, such as gloo,mpi,mpi-inplace,mpi-sm,mpich,memory; nccl on GPUs; "
@@ -120,7 +122,8 @@ std::vector<std::string> kernels_asked_for() {
   const std::vector<std::string> shapes = parse_shape_names(FLAGS_kernels);
   if (shapes.empty()) return shapes;
   if (FLAGS_wire == "native") FLAGS_wire = "float16";
-  if (ops::parse_wire_format(FLAGS_wire) == ops::WireFormat::kNative || FLAGS_against != "none") {
+  const ops::WireFormat wire = ops::parse_wire_format(FLAGS_wire);
+  if (wire == ops::WireFormat::kNative || ops::is_in_blocks(wire) || FLAGS_against != "none") {
     throw InvalidArgument(
         "--kernels takes --wire float16 or bfloat16, and no --against: kernels are compared with "
         "copies and with torch's ways");

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "ops/types.h"
 #include "tools/bench/contestants/contestant.h"
 
 namespace chainmail::bench {
@@ -26,8 +27,9 @@ struct Exercise {
   std::vector<at::Tensor> expected;  ///< like outputs; none where this rank gets nothing
   std::function<void(c10d::ProcessGroup&)> run;  ///< returns when done
 
-  /// Wrong elements of this rank, after a run.
-  std::int64_t count_wrong() const;
+  /// Wrong elements of this rank, after a run between whose nodes means travelled as `wire`: the
+  /// values are exact in 16 bits, and as integers within what such a wire may round away.
+  std::int64_t count_wrong(ops::WireFormat wire = ops::WireFormat::kNative) const;
 };
 
 /// Names of all exercises, such as "all_reduce".

@@ -17,7 +17,10 @@
 namespace chainmail::bench {
 namespace {
 
-void fill_with_zeros(Exercise& exercise) {
+// Values that stay what they are however often they are summed, or all but stay where a mean is
+// rounded to integers: blocks of zeros would cost less than others.
+void fill(Exercise& exercise, const Case& what, ops::WireFormat wire) {
+  if (ops::is_in_blocks(wire) && what.redop == "avg") return;
   for (at::Tensor& input : exercise.inputs) input.zero_();
 }
 
@@ -34,13 +37,13 @@ class C10dContestant final : public Contestant {
   void prepare(const Case& what) override {
     if (!candidate_.group) return;
     exercise_ = make_exercise(what, ranks_, device_);
-    fill_with_zeros(exercise_);
+    fill(exercise_, what, candidate_.wire);
   }
   std::int64_t count_wrong(const Case& what) override {
     if (!candidate_.group) return 0;
     const Exercise fresh = make_exercise(what, ranks_, device_);
     fresh.run(*candidate_.group);
-    return fresh.count_wrong();
+    return fresh.count_wrong(candidate_.wire);
   }
   Sample time(const Case& what) override {
     if (!candidate_.group) return absent(what);
@@ -83,26 +86,32 @@ class EngineContestant final : public Contestant {
   std::string description() const override {
     return std::string("the engine's call, without c10d") +
            (how_.uses_group_memory ? ", all_reduce in the group's memory" : "") +
-           (cut_ ? ", of " + std::to_string(how_.shards) + " shards along their tree" : "");
+           (cut_ ? ", of " + std::to_string(how_.shards) + " shards along their tree" : "") +
+           (ops::is_in_blocks(wire()) ? ", all_reduce avg with feedback" : "");
   }
   void prepare(const Case& what) override {
     exercise_ = make(what);
-    fill_with_zeros(exercise_);
+    fill(exercise_, what, wire());
     call_ = collective(what, exercise_);
   }
   std::int64_t count_wrong(const Case& what) override {
     Exercise fresh = make(what);
     group_->run(collective(what, fresh));
-    return fresh.count_wrong();
+    return fresh.count_wrong(wire());
   }
   Sample time(const Case& what) override {
-    return time_calls(what.repeats, [&] { group_->run(call_); });
+    return time_calls(what.repeats, [&] {
+      group_->run(call_);
+      if (call_.feedback) ++call_.feedback->exchanges;
+    });
   }
 
  private:
+  ops::WireFormat wire() const { return group_->options().wire; }
   Exercise make(const Case& what) const;
   ops::Collective collective(const Case& what, Exercise& exercise) const;
   void add_pieces(ops::Collective& call, const at::Tensor& output) const;
+  static void add_feedback(ops::Collective& call, const at::Tensor& output);
 
   const std::string name_;
   const std::shared_ptr<ops::Group> group_;
@@ -142,6 +151,13 @@ void EngineContestant::add_pieces(ops::Collective& call, const at::Tensor& outpu
   call.keep = std::move(others);
 }
 
+void EngineContestant::add_feedback(ops::Collective& call, const at::Tensor& output) {
+  auto residuals = std::make_shared<std::vector<at::Tensor>>();
+  for (int i = 0; i < 2; ++i) residuals->push_back(at::zeros_like(output));
+  call.feedback = ops::WireFeedback{bytes_of(residuals->front()), bytes_of(residuals->back()), 0};
+  call.keep = std::move(residuals);
+}
+
 ops::Collective EngineContestant::collective(const Case& what, Exercise& exercise) const {
   using ops::OpKind;
   const std::map<std::string, OpKind> kinds = {
@@ -170,7 +186,10 @@ ops::Collective EngineContestant::collective(const Case& what, Exercise& exercis
   } else if (!exercise.outputs.empty()) {
     call.output = bytes_of(exercise.outputs.front());
   }
-  if (cut_ && call.kind == OpKind::kAllReduce) add_pieces(call, exercise.outputs.front());
+  if (call.kind != OpKind::kAllReduce) return call;
+  if (cut_) add_pieces(call, exercise.outputs.front());
+  const ops::WireFormat rounded = ops::wire_of({}, wire(), call.dtype, call.reduce_op);
+  if (ops::is_in_blocks(rounded)) add_feedback(call, exercise.outputs.front());
   return call;
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-// Times packing (scale and round to 16 bits) and unpacking beside copying, in turn, on one core:
-//   chainmail-kernel-bench [MIB...]        default: 1 4 256
+// Times packing (scale and round to 16 bits, or to blocks of integers with feedback) and unpacking
+// (of integers: adding, too) beside copying, in turn, on one core:
+//   chainmail-kernel-bench [MIB...]        default: 64K 1 4 256; 64K are KiB
 //
 // Bytes are counted as memory moves them: read, write, and the read that an ordinary store to an
 // uncached line begins with. `copy` uses ordinary stores as the others do. memcpy() may write large
@@ -17,11 +18,14 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "examples/common/flags.h"
 #include "ops/comm/comm.h"
+#include "ops/kernels/block_wire.h"
+#include "ops/kernels/cpu/blocks.h"
 #include "ops/kernels/cpu/kernels.h"
 
 namespace chainmail::ops {
@@ -41,7 +45,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-std::vector<Kernel> kernels_on(std::byte* a, std::byte* b, std::size_t count) {
+std::vector<Kernel> kernels_on(std::byte* a, std::byte* b, std::byte* residual, std::size_t count) {
   std::vector<Kernel> kernels;
   const std::byte* const source[] = {a};
   kernels.push_back(
@@ -54,16 +58,38 @@ std::vector<Kernel> kernels_on(std::byte* a, std::byte* b, std::size_t count) {
     kernels.push_back({std::string("unpack ") + to_string(wire), 10,
                        [=] { widen_from_wire(b, a, count, wire); }});
   }
+  for (const WireFormat wire : {WireFormat::kInt8, WireFormat::kInt4}) {
+    const std::size_t bytes = message_size(count, wire);
+    const double code = wire == WireFormat::kInt8 ? 1 : 0.5;
+    kernels.push_back({std::string("encode ") + to_string(wire), 12 + code, [=] {
+                         const std::span<std::byte> message(b, bytes);
+                         static_cast<void>(encode_blocks(message, a, residual, count, 0.5, wire));
+                       }});
+    kernels.push_back({std::string("add ") + to_string(wire), 8 + code, [=] {
+                         accumulate_blocks(residual, {b, bytes}, count, wire);
+                       }});
+  }
   return kernels;
 }
 
-void measure(std::size_t mib) {
-  const std::size_t bytes = mib << 20;
-  const std::size_t count = bytes / sizeof(float);
-  const auto a = allocate_private(bytes);
-  const auto b = allocate_private(bytes);
-  std::vector<Kernel> kernels = kernels_on(a.get(), b.get(), count);
-  const std::size_t calls = std::max<std::size_t>(1, 32 / mib);
+/// A size as it was written: "4" MiB or "64K".
+struct Size {
+  std::string text;
+  std::size_t bytes;
+};
+
+void measure(const Size& size) {
+  const std::size_t count = size.bytes / sizeof(float);
+  const auto a = allocate_private(size.bytes);
+  const auto b = allocate_private(size.bytes);
+  const auto residual = allocate_private(size.bytes);
+  // Blocks of zeros would be encoded by another path.
+  for (std::size_t i = 0; i < count; ++i) {
+    const auto value = static_cast<float>(i % 1009) - 504.0F;
+    std::memcpy(a.get() + i * sizeof value, &value, sizeof value);
+  }
+  std::vector<Kernel> kernels = kernels_on(a.get(), b.get(), residual.get(), count);
+  const std::size_t calls = std::max<std::size_t>(1, (std::size_t{32} << 20) / size.bytes);
   for (int round = -1; round < kRounds; ++round) {
     for (Kernel& kernel : kernels) {
       const auto begin = std::chrono::steady_clock::now();
@@ -72,29 +98,40 @@ void measure(std::size_t mib) {
       if (round >= 0) kernel.seconds.push_back(time.count() / static_cast<double>(calls));
     }
   }
-  const auto rate = [count](const Kernel& kernel) {
-    return static_cast<double>(count) * kernel.bytes_per_element / median(kernel.seconds) / 1e9;
+  const auto elements = [count](const Kernel& kernel) {
+    return static_cast<double>(count) / median(kernel.seconds) / 1e9;
+  };
+  const auto rate = [&](const Kernel& kernel) {
+    return elements(kernel) * kernel.bytes_per_element;
   };
   for (const Kernel& kernel : kernels) {
-    std::printf("%6zu  %-18s %8.1f  %6.2f\n", mib, kernel.name.c_str(), rate(kernel),
-                rate(kernel) / rate(kernels[0]));
+    std::printf("%6s  %-18s %8.1f  %6.2f  %10.2f\n", size.text.c_str(), kernel.name.c_str(),
+                rate(kernel), rate(kernel) / rate(kernels[0]), elements(kernel));
   }
 }
 
-int run(const std::vector<std::string>& arguments) {
-  std::vector<std::size_t> sizes;
-  for (const std::string& text : arguments) {
-    std::size_t mib = 0;
-    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), mib);
-    if (error != std::errc() || end != text.data() + text.size() || mib < 1 || mib > 4096) {
-      throw flags::UsageError("'" + text + "' is not a number of MiB from 1 to 4096");
-    }
-    sizes.push_back(mib);
+Size parse_size(const std::string& text) {
+  const bool is_kib = !text.empty() && text.back() == 'K';
+  const char* const last = text.data() + text.size() - (is_kib ? 1 : 0);
+  std::size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), last, number);
+  if (error != std::errc() || end != last || number < 1 || number > 4096) {
+    throw flags::UsageError("'" + text +
+                            "' is not a number of MiB from 1 to 4096, or of KiB with a K");
   }
-  if (sizes.empty()) sizes = {1, 4, 256};
-  std::printf("# %s, one core, median of %d rounds\n#  MiB  kernel                 GB/s  / copy\n",
-              instruction_set(), kRounds);
-  for (const std::size_t mib : sizes) measure(mib);
+  return {text, number << (is_kib ? 10 : 20)};
+}
+
+int run(const std::vector<std::string>& arguments) {
+  std::vector<Size> sizes;
+  for (const std::string& text : arguments) sizes.push_back(parse_size(text));
+  if (sizes.empty())
+    sizes = {parse_size("64K"), parse_size("1"), parse_size("4"), parse_size("256")};
+  std::printf(
+      "# %s, one core, median of %d rounds\n"
+      "#  MiB  kernel                 GB/s  / copy  Gelements/s\n",
+      instruction_set(), kRounds);
+  for (const Size& size : sizes) measure(size);
   return 0;
 }
 
@@ -105,8 +142,8 @@ int main(int argc, char** argv) {
   const flags::Program program{
       .name = "chainmail-kernel-bench",
       .what =
-          "Times packing and unpacking of 16 bits beside copying, on one core, for arrays of\n"
-          "these sizes (1 4 256).",
+          "Times packing and unpacking of 16 bits and of blocks of integers beside copying, on\n"
+          "one core, for arrays of these sizes (64K 1 4 256; with a K: KiB).",
       .arguments = "[MIB...]"};
   return flags::run(program, argc, argv, chainmail::ops::run);
 }
