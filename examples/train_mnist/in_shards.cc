@@ -24,6 +24,7 @@ DECLARE_bool(double_buffering);
 DECLARE_string(shard);
 DECLARE_int64(batchsize);
 DECLARE_uint32(shards);
+DECLARE_string(wire);
 DECLARE_int64(epoch);
 DECLARE_int64(unit);
 DECLARE_string(device);
@@ -47,6 +48,9 @@ std::unique_ptr<chainmail::ElasticJob> join_job() {
   if (FLAGS_device != "cpu") throw flags::UsageError("--shards goes with --device cpu");
   if (FLAGS_double_buffering) throw flags::UsageError("--shards goes without --double_buffering");
   if (FLAGS_shard != "none") throw flags::UsageError("--shards goes without --shard");
+  if (!FLAGS_wire.empty()) {
+    throw flags::UsageError("--shards goes with --allreduce_grad_dtype, not with --wire");
+  }
   if (!FLAGS_autocast.empty()) throw flags::UsageError("--shards goes without --autocast");
   if (!FLAGS_resume.empty()) throw flags::UsageError("--shards goes on by --run_id, not --resume");
   chainmail::ElasticJobOptions options;

@@ -26,6 +26,9 @@ DEFINE_string(communicator, "hierarchical",
               "naive, flat, hierarchical, two_dimensional, single_node or auto; on GPUs also "
               "pure_nccl and non_cuda_aware; torch's own to compare with: gloo, on GPUs nccl");
 DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
+DEFINE_string(wire, "",
+              "the same, or also int8 and int4, which keep what they round away for the next step: "
+              "native, float16, bfloat16, int8, int4");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
 DEFINE_string(shard, "none",
@@ -117,7 +120,10 @@ class Training {
     model_->to(device_);
     optimizer_ = chainmail::create_multi_node_optimizer(
         std::make_unique<torch::optim::Adam>(model_->parameters(), 1e-3), comm_,
-        {.model = &model_, .double_buffering = FLAGS_double_buffering, .shard = sharding()});
+        {.model = &model_,
+         .double_buffering = FLAGS_double_buffering,
+         .shard = sharding(),
+         .wire = FLAGS_wire.empty() ? std::nullopt : std::optional(FLAGS_wire)});
     resume();
   }
 

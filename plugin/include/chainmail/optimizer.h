@@ -89,6 +89,13 @@ struct MultiNodeOptimizerOptions {
   /// while backward computes others, on one node too, and buckets keep the order of the parameters,
   /// last to first. Not with double_buffering. Within no_sync() gradients are whole.
   bool free_gradients = false;
+  /// What gradients of float32 travel as between nodes: "native", "float16", "bfloat16", "int8" or
+  /// "int4". Unset: as the communicator's allreduce_grad_dtype says. What the integer wires round
+  /// away of a gradient is added to later ones, so that no more than one or two roundings are ever
+  /// missing; parameters of one dimension, or of fewer than 1024 elements, travel as they are.
+  /// Those wires are for CPUs, not for "naive", kAll, a job of shards, or where ranks own whole
+  /// parameters. What they have kept is not in checkpoints: who resumes misses it once.
+  std::optional<std::string> wire = std::nullopt;
 };
 
 /// What a rank has of the mean of a parameter's gradient in a sharded optimizer.

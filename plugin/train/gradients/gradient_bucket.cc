@@ -34,8 +34,9 @@ struct HeldMemory {
 // Gradients start on cache lines, which vector kernels like.
 constexpr std::int64_t kAlignmentBytes = 64;
 
-// With shards and on a 16-bit wire on whole blocks of that wire, so that which elements are rounded
-// together depends neither on which gradients travel together nor on whose slice they are in.
+// With shards and on a wire that rounds on whole blocks of that wire, so that which elements are
+// rounded together depends neither on which gradients travel together nor on whose slice they are
+// in.
 std::int64_t alignment(std::int64_t element_size, bool has_blocks) {
   return has_blocks ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
 }
@@ -102,12 +103,14 @@ at::Tensor dense_gradient(const NamedTensor& parameter) {
 }
 
 GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
-                               std::shared_ptr<const DeviceContext> context,
+                               ops::WireFormat wire, std::shared_ptr<const DeviceContext> context,
                                std::shared_ptr<const ops::ShardCut> cut,
                                const std::optional<SliceRule>& slices)
     : parameters_(std::move(parameters)),
       is_present_(parameters_.size()),
       is_somewhere_(parameters_.size()),
+      wire_(parameters_.front().tensor.scalar_type() == c10::kFloat ? wire
+                                                                    : ops::WireFormat::kNative),
       context_(std::move(context)),
       cut_(std::move(cut)) {
   const at::NoGradGuard no_grad;
@@ -123,27 +126,33 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   const c10::ScalarType dtype = parameters_.front().tensor.scalar_type();
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto count = static_cast<std::int64_t>(parameters_.size());
-  const bool has_blocks = cut_ != nullptr || (group.options().wire != ops::WireFormat::kNative &&
-                                              dtype == c10::kFloat && !context_);
+  const bool is_to_integers = ops::is_in_blocks(wire_);
+  if (is_to_integers && context_) {
+    throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
+                          context_->device().str() + ": the wire " + ops::to_string(wire_) +
+                          " is for CPUs; use float16 or bfloat16");
+  }
   std::int64_t total = 0;
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
     layouts_.push_back(layout_like(parameter.tensor));
     places_.push_back(
         {static_cast<std::size_t>(total), static_cast<std::size_t>(parameter.tensor.numel())});
-    total += round_up(parameter.tensor.numel(), alignment(element_size, has_blocks));
+    const bool is_rounded = is_to_integers ? is_rounded_to_integers(parameter.tensor)
+                                           : wire_ != ops::WireFormat::kNative && !context_;
+    total += round_up(parameter.tensor.numel(), alignment(element_size, cut_ || is_rounded));
+    if (is_to_integers && is_rounded) rounded_ = static_cast<std::size_t>(total);
     tensors.push_back(parameter.tensor);
   }
   // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
   // diverging models have them, they would be rounded to "nobody has one".
-  if (group.options().wire != ops::WireFormat::kNative) {
-    total = round_up(total, std::int64_t{ops::kWireBlock});
-  }
+  if (wire != ops::WireFormat::kNative) total = round_up(total, std::int64_t{ops::kWireBlock});
   elements_ = total + 2 * count;
   dtype_ = dtype;
   if (slices) this->cut(*slices, static_cast<std::size_t>(total), group);
+  if (rounded_ != 0) make_feedback(group);
   if (!pool_) allocate(elements_, dtype, group);
-  if (cut_) stack_.emplace(cut_, group.rank(), flat_, group.options().wire);
+  if (cut_) stack_.emplace(cut_, group.rank(), flat_, wire);
   if (context_) {
     std::fill(is_present_.begin(), is_present_.end(), char{1});
     write_marks();
@@ -180,6 +189,27 @@ void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Grou
                      c10::TensorOptions(dtype_));
   }
   slices_ = std::move(cut);
+}
+
+void GradientBucket::make_feedback(const ops::Group& group) {
+  const ops::Topology& topology = group.topology();
+  BucketFeedback::Share share;
+  share.owners = topology.size();
+  if (slices_) {
+    const std::size_t own = ops::slice_of_rank(topology, group.rank(), slices_->is_over_nodes);
+    share.begin = slices_->bounds[std::min(own, slices_->owners())];
+    share.end = slices_->bounds[std::min(own + 1, slices_->owners())];
+    share.owners = topology.node_count();
+  }
+  std::vector<at::Tensor> tensors;
+  std::vector<ParameterPlace> places;
+  for (std::size_t i = 0; i < places_.size() && places_[i].begin < rounded_; ++i) {
+    tensors.push_back(parameters_[i].tensor);
+    places.push_back(places_[i]);
+  }
+  feedback_ =
+      std::make_shared<BucketFeedback>(std::move(tensors), std::move(places),
+                                       static_cast<std::size_t>(elements_), topology.size(), share);
 }
 
 void GradientBucket::set_flat(at::Tensor flat) {
@@ -239,7 +269,7 @@ void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops:
   // Memory is registered with the communicators that are there: they are made now. Only sizes
   // matter for that.
   std::byte unused{};
-  context_->group().prepare(mean_of(&unused, elements, dtype, group.options().wire));
+  context_->group().prepare(mean_of(&unused, elements, dtype, wire_));
   const auto memory = context_->group().allocate(bytes);
   set_flat(at::for_blob(memory.get(), {elements})
                .options(c10::TensorOptions(dtype).device(device))
@@ -342,13 +372,13 @@ void GradientBucket::drop_shards() noexcept {
   std::fill(is_present_.begin(), is_present_.end(), char{0});
 }
 
-void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number,
-                           bool is_async) {
+void GradientBucket::start(ops::Group& group, const ExchangeNumber& number, bool is_async,
+                           double loss_scale) {
   const at::NoGradGuard no_grad;
   if (pool_ && !flat_.defined()) take_memory();
   if (!stack_) adopt_all();
   ops::Collective collective =
-      mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire);
+      mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire_);
   if (stack_) {
     collective.reduce_op = ops::ReduceOp::kSum;
     collective.shards = cut_;
@@ -356,6 +386,9 @@ void GradientBucket::start(ops::Group& group, ops::WireFormat wire, const Exchan
     collective.keep = stack_->memory();
   }
   collective.cut = slices_;
+  loss_scale_ = loss_scale;
+  if (ops::is_in_blocks(wire_)) collective.compressed_count = rounded_;
+  if (feedback_) BucketFeedback::add_to(collective, feedback_, flat_, loss_scale);
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
@@ -427,6 +460,9 @@ void GradientBucket::finish(const std::vector<Presence>& presence) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     is_somewhere_[i] = presence[i].somewhere ? 1 : 0;
+    if (feedback_ && !presence[i].somewhere) {
+      feedback_->take_back(i, own_means(), own_begin(), loss_scale_);
+    }
     if (!presence[i].somewhere || slices_) {
       gradient.reset();
       continue;

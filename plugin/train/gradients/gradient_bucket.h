@@ -11,6 +11,9 @@
 // other where it has none. Their means over the ranks are zero only if they are zero everywhere, so
 // every rank learns from the same exchange who is missing what, and all decide alike.
 //
+// On an integer wire small parameters stand behind the others, and they and the marks travel as
+// they are. What rounding loses of the others is kept and added to the next gradients.
+//
 // One thread at a time.
 
 #pragma once
@@ -20,6 +23,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -28,6 +32,7 @@
 #include "ops/engine/group.h"
 #include "ops/node_cut.h"
 #include "plugin/c10d/device/device_context.h"
+#include "plugin/train/feedback/bucket_feedback.h"
 #include "plugin/train/gradients/bucket_pool.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
@@ -60,7 +65,8 @@ class GradientBucket {
   /// a mean is known where its slice's owner is: no parameter has a gradient after finish(), and
   /// own_means() has them. With `slices->pool` gradients stay where backward has left them until
   /// start(), which takes memory of the pool, and wait() gives it back.
-  GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group,
+  /// On an integer `wire` the parameters that are rounded come first.
+  GradientBucket(std::vector<NamedTensor> parameters, ops::Group& group, ops::WireFormat wire,
                  std::shared_ptr<const DeviceContext> context = nullptr,
                  std::shared_ptr<const ops::ShardCut> cut = nullptr,
                  const std::optional<SliceRule>& slices = std::nullopt);
@@ -80,8 +86,8 @@ class GradientBucket {
   void drop_shards() noexcept;
   [[nodiscard]] bool has_all_shards() const noexcept { return stack_->is_full(); }
   /// Without shards adopts all gradients; starts their mean or sum; nothing may touch them until
-  /// finish(). Synchronous unless `is_async`.
-  void start(ops::Group& group, ops::WireFormat wire, const ExchangeNumber& number, bool is_async);
+  /// finish(). Synchronous unless `is_async`. `loss_scale`: what the gradients were made with.
+  void start(ops::Group& group, const ExchangeNumber& number, bool is_async, double loss_scale = 1);
   /// Waits for what start() began, if it did.
   void wait();
   bool is_started() const noexcept { return is_started_; }
@@ -99,6 +105,11 @@ class GradientBucket {
   /// Points every gradient that exists somewhere at its mean, drops the others, or all with slices,
   /// and makes the bucket ready for the next exchange.
   void finish(const std::vector<Presence>& presence);
+
+  /// Null where nothing is kept. Between exchanges.
+  const std::shared_ptr<BucketFeedback>& feedback() const noexcept { return feedback_; }
+  /// From now on that of a bucket of the same parameters, which takes turns with this one.
+  void use_feedback(std::shared_ptr<BucketFeedback> feedback) { feedback_ = std::move(feedback); }
 
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
   /// Of its own memory.
@@ -132,6 +143,7 @@ class GradientBucket {
   void retire();
   void adopt_all();
   void write_marks();
+  void make_feedback(const ops::Group& group);
   void start_on_device(const ops::Collective& collective);
   bool has_all() const noexcept;
   void cut(const SliceRule& rule, std::size_t end, const ops::Group& group);
@@ -147,6 +159,10 @@ class GradientBucket {
   std::shared_ptr<const ops::NodeCut> slices_;
   std::int64_t elements_ = 0;  ///< with the marks
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;
+  ops::WireFormat wire_;
+  std::size_t rounded_ = 0;  ///< on an integer wire: how many elements are rounded
+  std::shared_ptr<BucketFeedback> feedback_;
+  double loss_scale_ = 1;             ///< of the exchange that started last
   std::shared_ptr<BucketPool> pool_;  ///< null: flat_ is there for ever
   at::Tensor own_;                    ///< with a pool: the means of this rank's slice
   std::size_t own_begin_ = 0;

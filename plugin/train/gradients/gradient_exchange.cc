@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <numeric>
 #include <utility>
 
 #include <ATen/ATen.h>
 
+#include "plugin/job/torch_group.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/bucket_plan.h"
 #include "plugin/train/gradients/plain_exchange.h"
@@ -45,11 +47,13 @@ GradientExchange::GradientExchange(Communicator& communicator, std::vector<Named
     : communicator_(&communicator),
       parameters_(std::move(parameters)),
       options_(std::move(options)),
+      wire_(options_.wire.value_or(communicator.impl().group->options().wire)),
       places_(parameters_.size()),
       is_ready_(parameters_.size()),
       pool_(options_.frees_gradients ? std::make_shared<BucketPool>() : nullptr),
       number_{.step = options_.step} {
   if (has_shards()) check_shard_options(options_);
+  check_wire();
   if (communicator.impl().packs() || has_shards()) {
     if (order.empty()) {
       // Backward goes through most models from the last layer to the first.
@@ -72,6 +76,54 @@ GradientExchange::~GradientExchange() {
   if (shards_) std::erase(shards_->exchanges, this);
 }
 
+void GradientExchange::check_wire() const {
+  const Communicator::Impl& impl = communicator_->impl();
+  const std::string wire = std::string("the wire ") + ops::to_string(wire_);
+  if (options_.wire && parse_torch_backend(impl.name) && wire_ != ops::WireFormat::kNative) {
+    throw InvalidArgument(wire + ": communicator '" + impl.name +
+                          "' is torch's own and sends gradients as they are; use one of "
+                          "Chainmail's own");
+  }
+  if (options_.wire && !impl.packs()) {
+    throw InvalidArgument(wire +
+                          ": communicator 'naive' exchanges gradients one by one, as its "
+                          "allreduce_grad_dtype says; use 'hierarchical' or another");
+  }
+  if (!ops::is_in_blocks(wire_)) return;
+  if (has_shards()) {
+    throw InvalidArgument(wire +
+                          ": in a job of shards bits do not depend on who sums what, and "
+                          "what this wire rounds away does; use float16 or bfloat16");
+  }
+  if (options_.slices == SliceKind::kWhole || options_.is_over_nodes) {
+    throw InvalidArgument(wire +
+                          ": what is rounded away is kept where slices of the ranks of a "
+                          "node end within parameters; use Sharding::kNode with an "
+                          "optimizer that works element by element, or another wire");
+  }
+}
+
+std::vector<Debt> GradientExchange::take_debts() {
+  std::vector<Debt> debts;
+  for (std::size_t b = 0; b < sets_[0].buckets.size(); ++b) {
+    if (!sets_[0].buckets[b].feedback()) continue;
+    for (BucketSet& set : sets_) {
+      if (b < set.buckets.size()) set.buckets[b].wait();
+    }
+    std::vector<Debt> more = sets_[0].buckets[b].feedback()->take_debts();
+    std::ranges::move(more, std::back_inserter(debts));
+  }
+  return debts;
+}
+
+void GradientExchange::owe(const std::vector<Debt>& debts) {
+  const at::NoGradGuard no_grad;
+  for (const GradientBucket& bucket : sets_[0].buckets) {
+    if (!bucket.feedback()) continue;
+    for (const Debt& debt : debts) bucket.feedback()->owe(debt);
+  }
+}
+
 void GradientExchange::make_buckets(std::vector<std::size_t> order) {
   std::vector<BucketItem> items;
   for (const std::size_t p : order) {
@@ -89,14 +141,19 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
       std::vector<NamedTensor> members;
       std::vector<std::size_t> bucket;
       for (const std::size_t item : plan[b]) bucket.push_back(order[item]);
+      if (ops::is_in_blocks(wire_)) {
+        std::ranges::stable_partition(
+            bucket, [&](std::size_t p) { return is_rounded_to_integers(parameters_[p].tensor); });
+      }
       const std::optional<SliceRule> rule = rule_for(bucket, owner_of);
       for (const std::size_t parameter : bucket) {
         places_[parameter] = {b, members.size()};
         members.push_back(parameters_[parameter]);
       }
-      sets_[set].buckets.emplace_back(std::move(members), *communicator_->impl().group, context,
-                                      has_shards() ? communicator_->impl().shards->cut : nullptr,
-                                      rule);
+      sets_[set].buckets.emplace_back(
+          std::move(members), *communicator_->impl().group, wire_, context,
+          has_shards() ? communicator_->impl().shards->cut : nullptr, rule);
+      if (set == 1) sets_[1].buckets[b].use_feedback(sets_[0].buckets[b].feedback());
     }
   }
 }
@@ -266,7 +323,8 @@ void GradientExchange::start_up_to(std::size_t end_bucket, bool waits_for_last) 
     if (has_shards() && !buckets[next_].has_all_shards()) {
       buckets[next_].add_shard(weight_of_shard());
     }
-    buckets[next_].start(*impl.group, impl.group->options().wire, number_, is_async);
+    buckets[next_].start(*impl.group, number_, is_async,
+                         options_.loss_scale ? options_.loss_scale() : 1.0);
   }
 }
 

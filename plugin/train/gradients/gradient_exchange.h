@@ -53,6 +53,10 @@ struct ExchangeOptions {
   /// the means of its bucket are known.
   bool frees_gradients = false;
   std::shared_ptr<const GradientTaker> taker;  ///< for whom it exchanges
+  /// As what gradients of float32 travel between nodes; unset: as the communicator's group says.
+  std::optional<ops::WireFormat> wire = std::nullopt;
+  /// The loss scale that gradients were made with; null: 1.
+  std::function<double()> loss_scale;
 };
 
 class GradientExchange {
@@ -107,6 +111,12 @@ class GradientExchange {
   const std::vector<std::size_t>& observed_order() const noexcept { return observed_; }
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
   std::size_t bucket_count() const noexcept { return sets_[0].buckets.size(); }
+  /// After the last exchange: what rounding to integers has left to be paid. Nothing else may
+  /// follow.
+  [[nodiscard]] std::vector<Debt> take_debts();
+  /// Before the first exchange: debts of another one, of which the next exchange pays those of
+  /// these parameters.
+  void owe(const std::vector<Debt>& debts);
   /// Of a position in parameters().
   Place place_of(std::size_t parameter) const { return places_.at(parameter); }
   /// With slices: those whose means were collected last, or none yet.
@@ -123,6 +133,7 @@ class GradientExchange {
   };
 
   void make_buckets(std::vector<std::size_t> order);
+  void check_wire() const;
   std::vector<std::size_t> owners_of_whole() const;
   std::optional<SliceRule> rule_for(std::vector<std::size_t>& bucket,
                                     const std::vector<std::size_t>& owner_of) const;
@@ -143,6 +154,7 @@ class GradientExchange {
   Communicator* communicator_;
   std::vector<NamedTensor> parameters_;
   ExchangeOptions options_;
+  ops::WireFormat wire_;
   std::vector<Place> places_;         ///< of each parameter
   std::array<BucketSet, 2> sets_;     ///< the second one for double buffering
   std::size_t current_ = 0;           ///< the set that takes gradients

@@ -100,6 +100,7 @@ void check_options(const MultiNodeOptimizerOptions& options) {
         "free_gradients goes with Sharding::kNode and kAll, where a rank steps a part of the "
         "parameters: set .shard, or leave .free_gradients out");
   }
+  if (options.wire) static_cast<void>(ops::parse_wire_format(*options.wire));
   if (!options.free_gradients) return;
   if (options.double_buffering) {
     throw InvalidArgument(
@@ -308,12 +309,18 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.is_over_nodes = options_.shard == Sharding::kAll;
   how.frees_gradients = options_.free_gradients;
   how.taker = taker_;
+  if (options_.wire) how.wire = ops::parse_wire_format(*options_.wire);
+  if (const auto scaler = options_.loss_scaler) {
+    how.loss_scale = [scaler] { return scaler->get_scale(); };
+  }
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;
   if (listener_.before_change && exchange_) listener_.before_change();
+  const std::vector<Debt> debts = exchange_ ? exchange_->take_debts() : std::vector<Debt>();
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
                                                  std::move(order), std::move(how));
+  exchange_->owe(debts);
   exchange_->set_enabled(is_enabled());
   if (communicator_->rank() == 0) {
     LogMessage(LogLevel::kInfo) << "gradients of " << exchange_->parameters().size()
