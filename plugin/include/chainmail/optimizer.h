@@ -16,6 +16,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <chainmail/communicator.h>
+#include <chainmail/train/local_steps.h>
 #include <chainmail/train/loss_scaler.h>
 #include <chainmail/train/module_ref.h>
 
@@ -96,6 +97,12 @@ struct MultiNodeOptimizerOptions {
   /// Those wires are for CPUs, not for "naive", kAll, a job of shards, or where ranks own whole
   /// parameters. What they have kept is not in checkpoints: who resumes misses it once.
   std::optional<std::string> wire = std::nullopt;
+  /// Gradients are averaged inside each node only, and what nodes have changed every few steps. All
+  /// that looks at means (clipping, skip_nonfinite, loss_scaler, StepResult) does so by node. The
+  /// wrapped optimizer's state is a node's own; parameters are, too, but for flush(), which
+  /// evaluation and checkpoints need. Buffers become their mean over all ranks with fragment 0.
+  /// CPUs only; not with shard, double_buffering and in a job of shards, nor for "gloo".
+  std::optional<LocalSteps> local_steps = std::nullopt;
 };
 
 /// What a rank has of the mean of a parameter's gradient in a sharded optimizer.
@@ -109,9 +116,11 @@ struct GradientShard {
 };
 
 namespace internal {
+class LocalStepping;
 class ModelExchange;
 class OptimizerSlices;
 class ShardedStep;
+struct LocalAccess;
 struct SliceAccess;
 }  // namespace internal
 
@@ -129,7 +138,7 @@ class CHAINMAIL_API NoSync {
   internal::ModelExchange* model_;
 };
 
-/// What one step() did; the same on all ranks.
+/// What one step() did; the same on all ranks, with local steps on those of a node.
 struct StepResult {
   /// False in the first step with double buffering, and for gradients that were not finite.
   bool is_applied = false;
@@ -186,6 +195,8 @@ class CHAINMAIL_API MultiNodeOptimizer {
   void allreduce_grad();
   /// Double buffering: applies the mean that is still on its way, at the end of training or before
   /// a checkpoint or evaluation; false when there is none. Gradients are dropped. Collective.
+  /// Local steps: completes all fragments, so that all ranks have the same parameters. What nodes
+  /// have changed since a fragment was sent counts as it is, without the outer optimizer.
   bool flush();
   /// See NoSync. Ends with the returned object.
   [[nodiscard]] NoSync no_sync();
@@ -216,9 +227,11 @@ class CHAINMAIL_API MultiNodeOptimizer {
 
  private:
   friend class internal::ShardedStep;
+  friend struct internal::LocalAccess;
   friend struct internal::SliceAccess;
   bool is_on(const Communicator& communicator) const noexcept;
   internal::OptimizerSlices* slices() const noexcept;
+  internal::LocalStepping* local_stepping() const noexcept;
   internal::ModelExchange& exchange() const noexcept;
 
   struct Impl;

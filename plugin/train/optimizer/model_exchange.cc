@@ -16,6 +16,7 @@
 
 #include "base/log.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/local_steps/schedule.h"
 #include "plugin/train/sharding/memory_ties.h"
 #include "plugin/train/shards/shard_progress.h"
 
@@ -79,6 +80,8 @@ std::vector<std::string> option_lines(const MultiNodeOptimizerOptions& options, 
   add_bool("is_elementwise", options.is_elementwise);
   add_bool("share_parameters", options.share_parameters);
   add_bool("free_gradients", options.free_gradients);
+  add("wire", options.wire.value_or("unset"));
+  if (options.local_steps) lines.push_back(describe(*options.local_steps));
   return lines;
 }
 
@@ -90,6 +93,7 @@ void check_options(const MultiNodeOptimizerOptions& options) {
     throw InvalidArgument(
         "bucket_bytes, first_bucket_bytes and max_grad_norm must not be negative");
   }
+  check_local_steps(options);
   if (options.shard != Sharding::kNode && options.share_parameters) {
     throw InvalidArgument(
         "share_parameters goes with Sharding::kNode, where the ranks of a node step all of its "
@@ -158,8 +162,20 @@ bool ModelExchange::has_new_tie() {
   return false;
 }
 
+Communicator& ModelExchange::averaged_over() const noexcept {
+  return averaged_over_ ? *averaged_over_ : *communicator_;
+}
+
+void ModelExchange::average_over(std::shared_ptr<Communicator> communicator) {
+  averaged_over_ = std::move(communicator);
+}
+
+void ModelExchange::renew_exchange() {
+  make_exchange(std::vector<NamedTensor>(trainable_), std::vector<std::size_t>(order_));
+}
+
 bool ModelExchange::overlaps() const {
-  return options_.overlap.value_or(communicator_->inter_size() > 1 || options_.free_gradients) &&
+  return options_.overlap.value_or(averaged_over().inter_size() > 1 || options_.free_gradients) &&
          options_.bucket_bytes.value_or(1) > 0;
 }
 
@@ -213,6 +229,8 @@ ModelExchange::Found ModelExchange::examine() {
   }
   const std::optional<std::string> taken = taken_by_another(found.trainable);
   if (taken) described.push_back("parameter '" + *taken + "' of another multi-node optimizer");
+  // Where others see it that still average gradients.
+  if (averaged_over_) compare_between_ranks(*averaged_over_, described, described_);
   compare_between_ranks(*communicator_, described, described_);
   if (taken) {
     throw InvalidArgument(
@@ -318,7 +336,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   if (listener_.before_change && exchange_) listener_.before_change();
   const std::vector<Debt> debts = exchange_ ? exchange_->take_debts() : std::vector<Debt>();
   exchange_.reset();  // its hooks and memory first
-  exchange_ = std::make_unique<GradientExchange>(*communicator_, std::move(trainable),
+  exchange_ = std::make_unique<GradientExchange>(averaged_over(), std::move(trainable),
                                                  std::move(order), std::move(how));
   exchange_->owe(debts);
   exchange_->set_enabled(is_enabled());
@@ -328,6 +346,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
                                 << exchange_->bytes() << " bytes together"
                                 << (overlaps() ? ", sent while backward computes" : "")
                                 << (options_.double_buffering ? ", applied one step later" : "")
+                                << (averaged_over_ ? ", averaged inside each node" : "")
                                 << (options_.model ? ""
                                                    : "; of no model, so no buffers are broadcast");
   }

@@ -52,6 +52,11 @@ class ModelExchange {
   /// From now on gradients are left in slices of `kind`. `keeps_order`: the buckets do not follow
   /// the order in which backward finishes gradients. Local, before adopt_all().
   void use_slices(SliceKind kind, bool keeps_order, SliceListener listener);
+  /// The next exchange averages gradients over the ranks of `communicator`, which are some of ours;
+  /// all of ours when it is null. Parameters are compared in it, too. Local.
+  void average_over(std::shared_ptr<Communicator> communicator);
+  /// Between two steps: the same exchange anew.
+  void renew_exchange();
   /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
   /// counts from 0 as that of a newcomer does. Compares and broadcasts nothing.
   void enter_world();
@@ -92,6 +97,7 @@ class ModelExchange {
   };
   Found examine();
   std::optional<std::string> taken_by_another(const std::vector<NamedTensor>& trainable) const;
+  Communicator& averaged_over() const noexcept;
   bool overlaps() const;
   bool learns_order() const;
   void check_no_means() const;
@@ -99,6 +105,7 @@ class ModelExchange {
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
 
   std::shared_ptr<Communicator> communicator_;
+  std::shared_ptr<Communicator> averaged_over_;  ///< null: communicator_
   MultiNodeOptimizerOptions options_;
   torch::optim::Optimizer* optimizer_;
   std::shared_ptr<const GradientTaker> taker_;  ///< this

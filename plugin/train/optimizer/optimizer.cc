@@ -17,6 +17,7 @@
 #include "plugin/job/torch_group.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/gradients/gradient_exchange.h"
+#include "plugin/train/local_steps/local_stepping.h"
 #include "plugin/train/optimizer/fused_step.h"
 #include "plugin/train/optimizer/grad_norm.h"
 #include "plugin/train/optimizer/model_exchange.h"
@@ -33,16 +34,20 @@ struct MultiNodeOptimizer::Impl {
       : optimizer(std::move(wrapped)),
         model(std::move(communicator), std::move(options), optimizer.get()) {
     if (this->options().shard != Sharding::kNone) use_slices();
+    if (this->options().local_steps) use_local_steps();
   }
 
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   internal::ModelExchange model;
   std::unique_ptr<internal::OptimizerSlices> slices;  ///< null with Sharding::kNone
+  std::unique_ptr<internal::LocalStepping> local;     ///< null without local_steps
   double scale_in_flight = 1;  ///< that the last exchanged gradients were made with
 
   const MultiNodeOptimizerOptions& options() const noexcept { return model.options(); }
   double scale() const { return options().loss_scaler ? options().loss_scaler->get_scale() : 1; }
   void use_slices();
+  void use_local_steps();
+  void begin_local_steps();
   StepResult apply(double made_with);
   std::vector<at::Tensor> means() const;
   double clip(const std::vector<at::Tensor>& means);
@@ -83,6 +88,26 @@ void MultiNodeOptimizer::Impl::use_slices() {
                         [this](const std::vector<NamedTensor>& trainable) {
                           slices->share_parameters(trainable);
                         }});
+}
+
+void MultiNodeOptimizer::Impl::use_local_steps() {
+  local = std::make_unique<internal::LocalStepping>(model.communicator(), *options().local_steps,
+                                                    options().model);
+  model.use_slices(internal::SliceKind::kNone, /*keeps_order=*/false,
+                   {.before_change = {},
+                    .before_broadcast = [this] { local->flush(); },
+                    .after_broadcast =
+                        [this](const std::vector<NamedTensor>& trainable) {
+                          local->begin(trainable);
+                          if (local->is_local()) model.average_over(local->node());
+                        }});
+}
+
+// Once all ranks have averaged gradients for the last time.
+void MultiNodeOptimizer::Impl::begin_local_steps() {
+  local->begin(model.gradients().parameters());
+  model.average_over(local->node());
+  model.renew_exchange();
 }
 
 // That this rank has: with slices, those in its own.
@@ -168,6 +193,7 @@ MultiNodeOptimizer::MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> 
 MultiNodeOptimizer::~MultiNodeOptimizer() = default;
 
 void MultiNodeOptimizer::synchronize() {
+  if (impl_->local) impl_->local->drop();
   impl_->model.adopt_all();
   Communicator& communicator = impl_->model.communicator();
   const bool is_root = communicator.rank() == 0;
@@ -219,11 +245,17 @@ StepResult MultiNodeOptimizer::step() {
   impl.model.gradients().begin_step();
   impl.model.count_step();
   impl.model.take_observed_order();
+  if (impl.local && impl.local->count_step()) impl.begin_local_steps();
   impl.model.communicator().impl().world->report_step(impl.model.steps());
   return result;
 }
 
 bool MultiNodeOptimizer::flush() {
+  if (impl_->local) {
+    const bool has_changed = impl_->local->flush();
+    if (has_changed) zero_grad();
+    return has_changed;
+  }
   impl_->model.check_adopted();
   const bool has_last = impl_->model.gradients().take_last();
   if (has_last) {
@@ -266,6 +298,10 @@ bool MultiNodeOptimizer::is_on(const Communicator& communicator) const noexcept 
 
 internal::OptimizerSlices* MultiNodeOptimizer::slices() const noexcept {
   return impl_->slices.get();
+}
+
+internal::LocalStepping* MultiNodeOptimizer::local_stepping() const noexcept {
+  return impl_->local.get();
 }
 
 internal::ModelExchange& MultiNodeOptimizer::exchange() const noexcept { return impl_->model; }

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Local steps that cannot be: options, nodes that are not at the same step, ranks that end.
+
+#include <chrono>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "plugin/train/local_steps/local_access.h"
+#include "tests/plugin/train/local_steps/local_training.h"
+
+namespace chainmail::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+const std::vector<std::int64_t> kFewSizes = {3, 40};
+
+struct Refused {
+  MultiNodeOptimizerOptions options;
+  std::string why;
+};
+
+TEST(LocalStepsErrors, OptionsThatMakeNoSense) {
+  const auto with = [](const LocalSteps& local) {
+    return MultiNodeOptimizerOptions{.local_steps = local};
+  };
+  const std::vector<Refused> refused = {
+      {with({.steps = 0}), ".steps is 0"},
+      {with({.steps = -4}), ".steps is -4"},
+      {with({.steps = 8, .fragments = 0}), ".fragments is 0"},
+      {with({.steps = 8, .fragments = 3}), ".steps = 8 is no multiple of .fragments = 3"},
+      {with({.steps = 8, .fragments = 4, .delay = 2}), "it may be 0 to 1"},
+      {with({.steps = 8, .delay = 8}), "it may be 0 to 7"},
+      {with({.steps = 8, .delay = -1}), ".delay is -1"},
+      {with({.outer_lr = 0}), ".outer_lr is 0"},
+      {with({.outer_lr = NAN}), ".outer_lr is nan"},
+      {with({.outer_momentum = 1}), ".outer_momentum is 1"},
+      {with({.outer_momentum = -0.5}), ".outer_momentum is -0.5"},
+      {with({.start = -1}), ".start is -1"},
+      {with({.merge = 1.5}), ".merge is 1.5"},
+      {with({.steps = 100, .fragments = 50}), ".fragments is 50, more than there are elements"},
+      {{.double_buffering = true, .local_steps = LocalSteps{}}, "with double_buffering"},
+      {{.shard = Sharding::kNode, .local_steps = LocalSteps{}}, "with .shard"},
+      {{.shard = Sharding::kAll, .local_steps = LocalSteps{}}, "with .shard"},
+  };
+  with_communicator({1, 1}, "hierarchical", {}, [&](const CommPtr& comm) {
+    for (const Refused& one : refused) {
+      try {
+        Trained local(comm, kFewSizes, make_sgd, one.options);
+        ADD_FAILURE() << "not refused: " << one.why;
+      } catch (const InvalidArgument& error) {
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("local_steps"), HasSubstr(one.why)));
+      }
+    }
+    comm->barrier();  // the communicator can be used
+  });
+}
+
+TEST(LocalStepsErrors, RanksWithOtherOptions) {
+  const auto errors = errors_with_communicator({1, 1}, "hierarchical", [](const CommPtr& comm) {
+    Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 8 + comm->rank()}}});
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("local steps: 8 steps"), HasSubstr("local steps: 9 steps")));
+  }
+}
+
+// Acceptance row A25. The exchange says which one it is, so that nodes that are not at the same
+// step hear of it from its header.
+TEST(LocalStepsErrors, ANodeThatIsAStepAhead) {
+  const auto errors = errors_with_communicator({2, 2}, "hierarchical", [](const CommPtr& comm) {
+    Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 8}}});
+    for (std::int64_t step = 0; step < 3 + comm->inter_rank(); ++step) {
+      local.step(step, comm->rank());
+    }
+    local.optimizer->flush();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("after local step 3"), HasSubstr("after local step 4")));
+  }
+}
+
+TEST(LocalStepsErrors, ARankThatEndsBetweenSendAndUse) {
+  std::vector<std::chrono::steady_clock::time_point> ends(4);
+  const auto errors = errors_with_communicator({2, 2}, "hierarchical", [&](const CommPtr& comm) {
+    try {
+      Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 4, .delay = 3}}});
+      for (std::int64_t step = 0; step < 100; ++step) {
+        if (comm->rank() == 3 && step == 5) throw std::runtime_error("no more");
+        local.step(step, comm->rank());
+      }
+    } catch (...) {
+      ends[static_cast<std::size_t>(comm->rank())] = std::chrono::steady_clock::now();
+      throw;
+    }
+  });
+  EXPECT_EQ(errors[3], "no more");
+  for (std::size_t rank = 0; rank < 3; ++rank) {
+    EXPECT_LT(ends[rank] - ends[3], std::chrono::seconds(5)) << "not by the time limit of 20 s";
+    EXPECT_THAT(errors[rank], HasSubstr("rank 3")) << "rank " << rank;
+  }
+}
+
+// Bits that differ without a word.
+TEST(LocalStepsErrors, NodesThatDifferAreFound) {
+  const auto errors = errors_with_communicator({2, 2}, "hierarchical", [](const CommPtr& comm) {
+    Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 1}}});
+    if (comm->rank() == 3) {
+      const auto pieces = internal::LocalAccess::stepping(*local.optimizer)->pieces();
+      pieces.front().common.add_(1);
+    }
+    for (std::int64_t step = 0; step < 99; ++step) local.step(step, comm->rank());
+    EXPECT_NO_THROW(comm->barrier());
+    local.step(99, comm->rank());
+    comm->barrier();
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("differ in what they have in common"), HasSubstr("node 1")));
+  }
+}
+
+TEST(LocalStepsErrors, AParameterThatCannotBeCut) {
+  with_communicator({1, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto gaps = torch::zeros({4, 4}).slice(1, 0, 2).requires_grad_();
+    try {
+      (void)create_multi_node_optimizer(make_sgd({gaps}), comm, {.local_steps = LocalSteps{}});
+      ADD_FAILURE() << "not refused";
+    } catch (const InvalidArgument& error) {
+      EXPECT_THAT(error.what(), AllOf(HasSubstr("param_groups[0][0]"), HasSubstr("contiguous()")));
+    }
+  });
+}
+
+}  // namespace
+}  // namespace chainmail::testing
