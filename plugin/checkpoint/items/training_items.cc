@@ -15,8 +15,10 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/items.h"
+#include "plugin/checkpoint/items/local_steps/local_optimizer.h"
 #include "plugin/checkpoint/items/sliced_optimizer.h"
 #include "plugin/checkpoint/items/state_item.h"
+#include "plugin/train/local_steps/local_access.h"
 
 namespace chainmail {
 
@@ -122,7 +124,8 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
     if (!is_in_parts) optimizer.gather_state();
   };
   item.finish = [&optimizer, read] { optimizer.load_state(*read); };
-  return item;
+  if (LocalAccess::stepping(optimizer) == nullptr) return item;
+  return local_optimizer_item(std::move(item), optimizer);
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, LossScaler& scaler) {

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+#include "plugin/checkpoint/items/local_steps/local_optimizer.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "plugin/checkpoint/items/state_entries.h"
+#include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/local_steps/local_access.h"
+
+namespace chainmail::internal {
+
+namespace {
+
+constexpr const char* kNode = "node";
+constexpr const char* kSteps = "local steps/steps";
+constexpr const char* kRounds = "local steps/exchanges";
+
+using Pieces = std::vector<OuterFragment::Piece>;
+using Load = std::function<void(const SavedStates&)>;
+
+// Of the outer optimizer: "outer momentum/l1.weight".
+std::string momentum_of(const std::string& parameter) { return "outer momentum/" + parameter; }
+
+CheckpointState save_of_node(const MultiNodeOptimizer& optimizer,
+                             const std::function<CheckpointState()>& save) {
+  const Communicator& communicator = LocalAccess::model(optimizer).communicator();
+  CheckpointState state;
+  if (communicator.intra_rank() == 0) {
+    const LocalStepping::Counts counts = LocalAccess::stepping(optimizer)->counts();
+    state = save();
+    state.set_integer(kSteps, counts.steps);
+    state.set_integer(kRounds, counts.rounds);
+  }
+  state.set_integer(kNode, communicator.inter_rank());
+  return state;
+}
+
+void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved, const Load& load,
+                  LocalStepping::Counts& counts) {
+  SavedStates nodes;
+  for (const CheckpointState& rank : saved.ranks) {
+    if (rank.has(kSteps)) nodes.ranks.push_back(rank);
+  }
+  if (nodes.ranks.empty()) {
+    throw CheckpointError(
+        "it was saved by a job without local steps, and has no state of each node: go on from it "
+        "without .local_steps, or use another name for the run");
+  }
+  nodes.rank = LocalAccess::model(optimizer).communicator().inter_rank();
+  load(nodes);
+  counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
+}
+
+// After the parameters were loaded, on all ranks.
+void go_on(const MultiNodeOptimizer& optimizer, const LocalStepping::Counts& counts) {
+  LocalStepping& stepping = *LocalAccess::stepping(optimizer);
+  ModelExchange& model = LocalAccess::model(optimizer);
+  stepping.drop();
+  stepping.set_counts(counts);
+  stepping.begin(model.gradients().parameters());
+  model.average_over(stepping.is_local() ? stepping.node() : nullptr);
+  model.renew_exchange();
+}
+
+RankParts save_momentum(const MultiNodeOptimizer& optimizer) {
+  ModelExchange& model = LocalAccess::model(optimizer);
+  const std::vector<NamedTensor>& parameters = model.gradients().parameters();
+  RankParts parts;
+  for (const OuterFragment::Piece& piece : LocalAccess::stepping(optimizer)->pieces()) {
+    const NamedTensor& parameter = parameters.at(piece.parameter);
+    const std::string name = momentum_of(parameter.name);
+    const std::size_t step =
+        kMaxRangeBytes / static_cast<std::size_t>(piece.velocity.element_size());
+    for (std::size_t begin = piece.begin; begin < piece.end; begin += step) {
+      const std::size_t end = std::min(piece.end, begin + step);
+      parts.entries.set_tensor(
+          range_name({name, begin, end}),
+          piece.velocity.narrow(0, static_cast<std::int64_t>(begin - piece.begin),
+                                static_cast<std::int64_t>(end - begin)));
+    }
+    parts.elements[name] = static_cast<std::uint64_t>(parameter.tensor.numel());
+  }
+  const ops::Topology& topology = model.communicator().impl().group->topology();
+  const int rank = model.communicator().rank();
+  parts.slice = ops::slice_of_rank(topology, rank, /*is_over_nodes=*/false);
+  parts.is_copy = topology.node_of(rank) != 0;
+  return parts;
+}
+
+void check_momentum(const std::string& name, const PartTensor& saved,
+                    const NamedTensor& parameter) {
+  const c10::ScalarType dtype = outer_type(parameter.tensor.scalar_type());
+  if (saved.is_shared || saved.elements != static_cast<std::uint64_t>(parameter.tensor.numel()) ||
+      saved.type == EntryType::kBytes || scalar_type_of(saved.type) != dtype) {
+    throw CheckpointError("'" + name + "' in the checkpoint does not fit parameter '" +
+                          parameter.name + "' of " + std::to_string(parameter.tensor.numel()) +
+                          " elements, whose momentum is " + c10::toString(dtype));
+  }
+}
+
+// Straight to their places. What the checkpoint does not have stays zero.
+PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const PartTensors& saved) {
+  const std::vector<NamedTensor>& parameters =
+      LocalAccess::model(optimizer).gradients().parameters();
+  std::set<std::string> known;
+  for (const NamedTensor& parameter : parameters) {
+    const std::string name = momentum_of(parameter.name);
+    const auto found = saved.find(name);
+    if (found == saved.end()) continue;
+    check_momentum(name, found->second, parameter);
+    known.insert(name);
+  }
+  for (const auto& [name, tensor] : saved) {
+    if (known.count(name) != 0) continue;
+    throw CheckpointError("the checkpoint has parts of '" + name +
+                          "', which no parameter of the program has: train those that were "
+                          "trained when it was saved");
+  }
+  const auto pieces = std::make_shared<Pieces>(LocalAccess::stepping(optimizer)->pieces());
+  PartWishes wished;
+  for (const OuterFragment::Piece& piece : *pieces) {
+    const std::string name = momentum_of(parameters.at(piece.parameter).name);
+    if (known.count(name) == 0) continue;
+    wished.wishes.push_back(
+        {{name, piece.begin, piece.end},
+         {static_cast<std::byte*>(piece.velocity.mutable_data_ptr()), piece.velocity.nbytes()}});
+  }
+  wished.take = [pieces] {};
+  return wished;
+}
+
+}  // namespace
+
+CheckpointItem local_optimizer_item(CheckpointItem item, MultiNodeOptimizer& optimizer) {
+  const auto counts = std::make_shared<LocalStepping::Counts>();
+  item.scope = ItemScope::kPerRank;
+  item.save = [&optimizer, save = std::move(item.save)] { return save_of_node(optimizer, save); };
+  item.load = [&optimizer, counts, load = std::move(item.load)](const SavedStates& saved) {
+    load_of_node(optimizer, saved, load, *counts);
+  };
+  item.finish = [&optimizer, counts, finish = std::move(item.finish)] {
+    finish();
+    go_on(optimizer, *counts);
+  };
+  item.save_parts = [&optimizer] { return save_momentum(optimizer); };
+  item.wish_parts = [&optimizer](const PartTensors& saved) {
+    return wish_momentum(optimizer, saved);
+  };
+  return item;
+}
+
+}  // namespace chainmail::internal
