@@ -22,6 +22,7 @@ DECLARE_string(allreduce_grad_dtype);
 DECLARE_string(cross);
 DECLARE_bool(double_buffering);
 DECLARE_string(shard);
+DECLARE_int64(local_steps);
 DECLARE_int64(batchsize);
 DECLARE_uint32(shards);
 DECLARE_string(wire);
@@ -51,6 +52,7 @@ std::unique_ptr<chainmail::ElasticJob> join_job() {
   if (!FLAGS_wire.empty()) {
     throw flags::UsageError("--shards goes with --allreduce_grad_dtype, not with --wire");
   }
+  if (FLAGS_local_steps != 0) throw flags::UsageError("--shards goes without --local_steps");
   if (!FLAGS_autocast.empty()) throw flags::UsageError("--shards goes without --autocast");
   if (!FLAGS_resume.empty()) throw flags::UsageError("--shards goes on by --run_id, not --resume");
   chainmail::ElasticJobOptions options;

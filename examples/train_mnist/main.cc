@@ -13,6 +13,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,9 @@ DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)")
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
 DEFINE_string(shard, "none",
               "node: the ranks of a node share the optimizer's state and work; all: all ranks do");
+DEFINE_int64(local_steps, 0,
+             "steps that each node makes by itself from one exchange of what it has changed to the "
+             "next; 0: gradients of every step are averaged over all ranks");
 DEFINE_int64(batchsize, 100, "samples per rank and step");
 DEFINE_uint32(
     shards, 0,
@@ -63,6 +67,15 @@ chainmail::Sharding sharding() {
   return FLAGS_shard == "all" ? chainmail::Sharding::kAll : chainmail::Sharding::kNone;
 }
 
+// A quarter of the parameters at a time where that can be, each with half the time until the next.
+std::optional<chainmail::LocalSteps> local_steps() {
+  if (FLAGS_local_steps == 0) return std::nullopt;
+  chainmail::LocalSteps local{.steps = FLAGS_local_steps};
+  local.fragments = local.steps % 4 == 0 ? 4 : 1;
+  local.delay = local.steps / local.fragments / 2;
+  return local;
+}
+
 void check_flags() {
   std::string problem;
   if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
@@ -71,6 +84,13 @@ void check_flags() {
     problem = "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist";
   } else if (FLAGS_shard != "none" && FLAGS_shard != "node" && FLAGS_shard != "all") {
     problem = "--shard " + FLAGS_shard + ": use none, node or all";
+  } else if (FLAGS_local_steps < 0) {
+    problem = "--local_steps " + std::to_string(FLAGS_local_steps) + ": must be at least 0";
+  } else if (FLAGS_local_steps > 0 && (FLAGS_double_buffering || FLAGS_shard != "none" ||
+                                       FLAGS_device != "cpu" || FLAGS_communicator == "gloo")) {
+    problem =
+        "--local_steps goes with --device cpu, without --double_buffering and --shard, and "
+        "not with --communicator gloo";
   } else if (FLAGS_batchsize < 1 || FLAGS_epoch < 0 || FLAGS_unit < 1 || FLAGS_interval < 0) {
     problem = "--batchsize and --unit must be at least 1, --epoch and --interval at least 0";
   } else if (!FLAGS_autocast.empty() && FLAGS_autocast != "bfloat16") {
@@ -123,7 +143,8 @@ class Training {
         {.model = &model_,
          .double_buffering = FLAGS_double_buffering,
          .shard = sharding(),
-         .wire = FLAGS_wire.empty() ? std::nullopt : std::optional(FLAGS_wire)});
+         .wire = FLAGS_wire.empty() ? std::nullopt : std::optional(FLAGS_wire),
+         .local_steps = local_steps()});
     resume();
   }
 
