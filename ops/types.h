@@ -52,6 +52,13 @@ enum class WireFormat : std::uint8_t { kNative, kFloat16, kBFloat16, kInt8, kInt
   return wire == WireFormat::kInt8 || wire == WireFormat::kInt4;
 }
 
+/// What rounding to an integer format loses: sums of the squares of elements, of magnitudes from
+/// 1e-18 to 1e18; others make them too small, or infinite.
+struct RoundingError {
+  double given = 0;  ///< of what was to be sent
+  double lost = 0;   ///< of what was not
+};
+
 /// What joins ranks of different nodes.
 enum class CrossTransport : std::uint8_t { kTcp, kMpi };
 

@@ -64,6 +64,7 @@ struct Reduction {
   /// added before the next rounding and written anew. Only what this rank rounds is touched.
   std::byte* contribution_residual = nullptr;
   std::byte* result_residual = nullptr;
+  RoundingError* rounding_error = nullptr;  ///< with residuals: added to, unless it is null
   /// A sum of shards of which every rank brings one node of their tree: what is added in which
   /// order (ops/shard_tree.h), and as what every addition is rounded. Slices are whole blocks of
   /// the wire then. The op is kSum, the scale 1. Null: in the order of the ranks.

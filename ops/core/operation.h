@@ -36,6 +36,9 @@ struct WireFeedback {
   std::byte* contributions = nullptr;
   std::byte* results = nullptr;
   std::uint64_t exchanges = 0;  ///< since both were zeros; equal on all ranks
+  /// What this rank rounds of the exchange is added to it while the operation runs; null: not
+  /// asked. Costs another pass over what is in the caches.
+  RoundingError* error = nullptr;
 };
 
 /// One operation as the caller describes it. Buffers stay the caller's and must live until the

@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 
 #include "ops/core/group_options.h"
@@ -56,6 +57,9 @@ class Group {
   /// failed.
   virtual void shutdown() = 0;
   virtual std::exception_ptr error() const = 0;
+  /// `listener` is called once with the error that ends the group, by the thread that ends it, or
+  /// at once when one has. It may end other groups; it must not throw, nor wait for this one.
+  virtual void on_failure(std::function<void(const std::exception_ptr&)> listener) = 0;
   /// Collectives submitted so far.
   virtual std::uint64_t sequence() const noexcept = 0;
   /// In place of options().timeout, for later operations and for shutdown().

@@ -9,10 +9,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ops/core/failure/failure_news.h"
@@ -54,6 +56,9 @@ class GroupCore final : public Group, public std::enable_shared_from_this<GroupC
   void abort(std::exception_ptr error) override { fail({std::move(error)}); }
   void shutdown() override;
   std::exception_ptr error() const override { return failure_->error(); }
+  void on_failure(std::function<void(const std::exception_ptr&)> listener) override {
+    failure_->on_failure(std::move(listener));
+  }
   std::uint64_t sequence() const noexcept override { return queue_->submitted(); }
   void set_timeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   std::shared_ptr<CallbackExecutor> callbacks() const override { return callbacks_; }

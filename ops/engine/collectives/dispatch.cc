@@ -65,6 +65,7 @@ Reduction Dispatcher::reduction_of(const Collective& collective, const Plan& pla
   if (collective.feedback) {
     reduction.contribution_residual = collective.feedback->contributions;
     reduction.result_residual = collective.feedback->results;
+    reduction.rounding_error = collective.feedback->error;
   }
   return reduction;
 }

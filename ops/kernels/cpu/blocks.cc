@@ -69,6 +69,7 @@ struct Encoding {
   std::size_t count;
   float factor;
   BlockFormat format;
+  RoundingError* error;  ///< or null
 };
 
 struct Summing {
@@ -133,6 +134,16 @@ void round_block(const BlockScale& scale, const float* values, std::size_t lengt
   }
 }
 
+void add_squares(const float* values, std::size_t length, double& sum) {
+  const hn::ScalableTag<float> d;
+  auto squares = hn::Zero(d);
+  for (std::size_t i = 0; i < length; i += hn::Lanes(d)) {
+    const auto value = load_anywhere(d, values + i);
+    squares = hn::Add(squares, hn::Mul(value, value));
+  }
+  sum += static_cast<double>(hn::GetLane(hn::SumOfLanes(d, squares)));
+}
+
 // Whole blocks from `at` on, whose codes go to `codes` byte by byte; true when one is not finite.
 template <bool kHasResidual>
 bool encode_blocks_at(const Encoding& job, std::size_t at, std::size_t length, std::byte* scales,
@@ -154,6 +165,12 @@ bool encode_blocks_at(const Encoding& job, std::size_t at, std::size_t length, s
         has_nonfinite = true;
       } else if constexpr (kHasResidual) {
         std::memcpy(static_cast<void*>(residual), values, block * sizeof(float));
+      }
+    }
+    if constexpr (kHasResidual) {
+      if (job.error != nullptr && largest < kNotFinite) {
+        add_squares(values, block, job.error->given);
+        add_squares(residual, block, job.error->lost);
       }
     }
     std::memcpy(scales, &scale.bits, sizeof scale.bits);
@@ -201,7 +218,7 @@ bool encode_any(const Encoding& job) {
       if constexpr (kHasResidual) {
         std::memcpy(residual, static_cast<const void*>(job.residual + at), length * sizeof(float));
       }
-      const Encoding rest{nullptr, source, residual, length, job.factor, format};
+      const Encoding rest{nullptr, source, residual, length, job.factor, format, job.error};
       const std::size_t whole = format.scales(length) * format.block;
       has_nonfinite |= encode_blocks_at<kHasResidual>(rest, 0, whole, scales, codes);
       if constexpr (kHasResidual) {
@@ -358,11 +375,11 @@ const BlockFormat& checked_format(std::size_t bytes, std::size_t count, WireForm
 }  // namespace
 
 bool encode_blocks(std::span<std::byte> message, const std::byte* source, std::byte* residual,
-                   std::size_t count, double scale, WireFormat wire) {
+                   std::size_t count, double scale, WireFormat wire, RoundingError* error) {
   const BlockFormat& format = checked_format(message.size(), count, wire);
   return HWY_DYNAMIC_DISPATCH(encode_here)({message.data(), reinterpret_cast<const float*>(source),
                                             reinterpret_cast<float*>(residual), count,
-                                            static_cast<float>(scale), format});
+                                            static_cast<float>(scale), format, error});
 }
 
 void sum_from_blocks(std::byte* destination, std::span<const std::byte* const> messages,

@@ -22,12 +22,15 @@ namespace chainmail::ops {
 /// source[i] * scale, and what is lost is lost). `message` becomes the block_format(wire).size() of
 /// `count` elements.
 ///
+/// With a residual and an `error`, y and what is lost of it are added there, but for blocks that
+/// are not finite; in another order with other instruction sets.
+///
 /// True when a y is infinite or NaN. The residual of such a block stays as it was, and all of the
 /// block arrives as NaN. A block whose y are all below 2^-100 sends nothing and is kept whole: its
 /// residual does not shrink on until the inverse of a scale would be infinite.
 [[nodiscard]] bool encode_blocks(std::span<std::byte> message, const std::byte* source,
                                  std::byte* residual, std::size_t count, double scale,
-                                 WireFormat wire);
+                                 WireFormat wire, RoundingError* error = nullptr);
 
 /// destination[i] = messages[0][i] + messages[1][i] + ..., in float32 and that order. One message
 /// or more, of `bytes` each, which may come from anybody: whatever they hold, nothing is read past

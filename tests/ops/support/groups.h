@@ -66,13 +66,15 @@ class GroupMaker {
                                   std::move(news));
   }
 
-  /// Every rank joins and runs `body`.
+  /// Every rank joins and runs `body`. Another run has a group of its own.
   std::vector<std::exception_ptr> run(
       const std::function<void(int rank, ops::Group& group)>& body) {
-    return run_ranks(size(), [&](int rank) {
+    auto errors = run_ranks(size(), [&](int rank) {
       const auto group = join(rank);
       body(rank, *group);
     });
+    rendezvous_ = std::make_shared<ops::LocalRendezvous>();
+    return errors;
   }
 
   void run_ok(const std::function<void(int rank, ops::Group& group)>& body) {

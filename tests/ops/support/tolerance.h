@@ -45,6 +45,11 @@ inline double rounding_unit(ops::WireFormat wire) {
       return rounding_unit(ops::DataType::kFloat16);
     case ops::WireFormat::kBFloat16:
       return rounding_unit(ops::DataType::kBFloat16);
+    // Of the largest element of a block, not of each.
+    case ops::WireFormat::kInt8:
+      return 0.5 / 127;
+    case ops::WireFormat::kInt4:
+      return 0.5 / 7;
   }
   return 0.0;
 }

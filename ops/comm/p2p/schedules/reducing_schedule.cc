@@ -66,9 +66,9 @@ void ReducingSchedule::pack(std::byte* message, const std::byte* source, std::si
   const WireFormat wire = args().reduction.wire;
   if (residual != nullptr) residual += element * sizeof(float);
   const bool has_nonfinite =
-      is_in_blocks(wire)
-          ? encode_blocks({message, message_bytes(count)}, source, residual, count, scale, wire)
-          : round_to_wire(message, source, count, scale, wire);
+      is_in_blocks(wire) ? encode_blocks({message, message_bytes(count)}, source, residual, count,
+                                         scale, wire, args().reduction.rounding_error)
+                         : round_to_wire(message, source, count, scale, wire);
   if (has_nonfinite) flags_ |= kFlagNonFinite;
 }
 

@@ -351,6 +351,41 @@ class GuardedBytes {
   std::byte* memory_ = nullptr;
 };
 
+TEST(BlocksTest, SaysHowMuchItLoses) {
+  for_each_target([] {
+    for (const WireFormat wire : kWires) {
+      for (const std::size_t count : {1U, 63U, 300U, 5000U}) {
+        std::vector<float> values = all_kinds(count, 7, /*has_nonfinite=*/false);
+        for (float& value : values) value = std::clamp(value, -1e6F, 1e6F);
+        std::vector<float> residual(count, 0.125F);
+        std::vector<std::byte> message(message_size(count, wire));
+        RoundingError error{.given = 1, .lost = 2};
+        static_cast<void>(encode_blocks(message, reinterpret_cast<const std::byte*>(values.data()),
+                                        reinterpret_cast<std::byte*>(residual.data()), count, 0.5,
+                                        wire, &error));
+        double given = 1;
+        double lost = 2;
+        for (std::size_t i = 0; i < count; ++i) {
+          given += std::pow(double{values[i]} * 0.5 + 0.125, 2);
+          lost += std::pow(double{residual[i]}, 2);
+        }
+        EXPECT_NEAR(error.given, given, given * 1e-5);
+        EXPECT_NEAR(error.lost, lost, lost * 1e-5);
+      }
+    }
+    // Of a block that is not finite nothing is known.
+    const std::vector<float> values = {1.0F, kInfinity};
+    std::vector<float> residual(2);
+    std::vector<std::byte> message(message_size(2, WireFormat::kInt8));
+    RoundingError error;
+    EXPECT_TRUE(encode_blocks(message, reinterpret_cast<const std::byte*>(values.data()),
+                              reinterpret_cast<std::byte*>(residual.data()), 2, 1.0,
+                              WireFormat::kInt8, &error));
+    EXPECT_EQ(error.given, 0);
+    EXPECT_EQ(error.lost, 0);
+  });
+}
+
 TEST(BlocksTest, WhateverAMessageHoldsNothingIsReadOrWrittenPastAnEnd) {
   constexpr std::size_t kMost = 1100;
   const GuardedBytes messages(kBlocksInt8.size(kMost));
