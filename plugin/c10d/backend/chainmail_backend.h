@@ -47,9 +47,16 @@ class ChainmailBackend final : public c10d::Backend {
   /// What killed the group; null while it is alive.
   [[nodiscard]] std::exception_ptr error() const { return group_.group->error(); }
 
+  /// Where an integer wire keeps what it rounds away: two rows of float32 on the CPU, each with as
+  /// many elements as the tensor, contiguous and zeros at first.
+  struct Feedback {
+    at::Tensor residual;
+    std::uint64_t exchanges = 0;  ///< since then
+  };
   /// The all-reduce behind torch.ops.chainmail.*. Blocks; on a GPU the current stream does.
   void all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
-                  std::optional<ops::Algorithm> algorithm, std::optional<ops::WireFormat> wire);
+                  std::optional<ops::Algorithm> algorithm, std::optional<ops::WireFormat> wire,
+                  const std::optional<Feedback>& feedback = std::nullopt);
 
   const std::string getBackendName() const override { return kBackendName; }
   c10::intrusive_ptr<Options> getBackendOptions() override;

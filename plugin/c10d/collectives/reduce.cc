@@ -159,7 +159,8 @@ WorkPtr start_uneven_reduce_scatter(Issuer& issuer, const Call& call,
 
 void ChainmailBackend::all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
                                   std::optional<ops::Algorithm> algorithm,
-                                  std::optional<ops::WireFormat> wire) {
+                                  std::optional<ops::WireFormat> wire,
+                                  const std::optional<Feedback>& feedback) {
   const char* what = "all_reduce";
   check_writable(tensor, what);
   const at::Tensor flat = pack(tensor);
@@ -168,6 +169,14 @@ void ChainmailBackend::all_reduce(const at::Tensor& tensor, ops::ReduceOp op,
   collective.wire = wire;
   const PayloadPtr payload = group_.make_payload({tensor});
   set_output(flat, {tensor}, collective, *payload);
+  if (feedback) {
+    payload->keep_alive(feedback->residual);
+    auto* const first = static_cast<std::byte*>(feedback->residual.mutable_data_ptr());
+    collective.feedback = ops::WireFeedback{
+        .contributions = first,
+        .results = first + static_cast<std::size_t>(tensor.numel()) * sizeof(float),
+        .exchanges = feedback->exchanges};
+  }
   issuer_.issue({.api = api::kAllReduce, .is_async = false}, tensor, std::move(collective),
                 payload);
 }

@@ -89,7 +89,7 @@ bool end_callbacks(std::int64_t timeout_ms) {
 
 }  // namespace
 
-TORCH_LIBRARY(chainmail, library) {  // all_reduce.cc and packing.cc add theirs
+TORCH_LIBRARY(chainmail, library) {  // the other files here add theirs
   library.def("attach(str group_name, str options) -> ()", &attach);
   const std::string group = "__torch__.torch.classes.c10d.ProcessGroup";
   library.def(("attach_group(" + group +

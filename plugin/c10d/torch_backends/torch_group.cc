@@ -159,10 +159,10 @@ void TorchGroup::run(const ops::Collective& collective) {
   } catch (const InvalidArgument&) {
     throw;
   } catch (const std::exception& failure) {
-    fail(std::make_exception_ptr(PeerError(name_ + " on rank " + std::to_string(rank_) + " on " +
-                                           options_.host + ": " + to_string(collective.kind) +
-                                           " #" + std::to_string(sequence_ - 1) + " of group " +
-                                           options_.name + " failed: " + text_of(failure))));
+    failure_.fail(std::make_exception_ptr(
+        PeerError(name_ + " on rank " + std::to_string(rank_) + " on " + options_.host + ": " +
+                  to_string(collective.kind) + " #" + std::to_string(sequence_ - 1) + " of group " +
+                  options_.name + " failed: " + text_of(failure))));
     std::rethrow_exception(error());
   }
 }
@@ -181,13 +181,8 @@ std::shared_ptr<std::byte> TorchGroup::allocate(std::size_t bytes) {
   return {memory, [](std::byte* data) { std::free(data); }};
 }
 
-void TorchGroup::fail(std::exception_ptr error) {
-  const std::lock_guard lock(error_mutex_);
-  if (!error_) error_ = std::move(error);
-}
-
 void TorchGroup::abort(std::exception_ptr error) {
-  fail(std::move(error));
+  failure_.fail(std::move(error));
   // The peers see closed connections; an operation in flight keeps the backend until it ends.
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (lock.owns_lock()) backend_.reset();
@@ -202,11 +197,6 @@ void TorchGroup::set_timeout(std::chrono::milliseconds /*timeout*/) {
   throw InvalidArgument("communicator '" + name_ +
                         "' keeps the time limit that it was made with; torch's own groups have no "
                         "way to change it");
-}
-
-std::exception_ptr TorchGroup::error() const {
-  const std::lock_guard lock(error_mutex_);
-  return error_;
 }
 
 }  // namespace chainmail::internal

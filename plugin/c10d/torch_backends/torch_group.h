@@ -12,10 +12,13 @@
 
 #include <atomic>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 
+#include "ops/core/failure/failure_state.h"
 #include "ops/engine/group.h"
 
 namespace chainmail::internal {
@@ -35,7 +38,10 @@ class TorchGroup final : public ops::Group {
   [[nodiscard]] std::shared_ptr<std::byte> allocate(std::size_t bytes) override;
   void abort(std::exception_ptr error) override;
   void shutdown() override;
-  std::exception_ptr error() const override;
+  std::exception_ptr error() const override { return failure_.error(); }
+  void on_failure(std::function<void(const std::exception_ptr&)> listener) override {
+    failure_.on_failure(std::move(listener));
+  }
   std::uint64_t sequence() const noexcept override { return sequence_; }
   void set_timeout(std::chrono::milliseconds timeout) override;
   std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return nullptr; }
@@ -45,7 +51,6 @@ class TorchGroup final : public ops::Group {
   void all_reduce(const ops::Collective& collective);
   void all_gather(const ops::Collective& collective);
   void all_gather_parts(const ops::Collective& collective);
-  void fail(std::exception_ptr error);
 
   const int rank_;
   const ops::Topology topology_;
@@ -54,8 +59,7 @@ class TorchGroup final : public ops::Group {
   std::mutex mutex_;                           // one operation at a time
   c10::intrusive_ptr<c10d::Backend> backend_;  // null after shutdown
   std::atomic<std::uint64_t> sequence_{0};
-  mutable std::mutex error_mutex_;
-  std::exception_ptr error_;
+  ops::FailureState failure_;
 };
 
 }  // namespace chainmail::internal

@@ -16,9 +16,10 @@ from chainmail import _rendezvous
 from chainmail._backend import (Failure, Options, failure, monitored_barrier, register,
                                 set_timeout)
 from chainmail._build import VERSION as __version__
-from chainmail._hooks import mean_hook
+from chainmail._hooks import IntegerWire, integer_hook, mean_hook
 
-__all__ = ["Failure", "Options", "failure", "mean_hook", "monitored_barrier", "set_timeout"]
+__all__ = ["Failure", "IntegerWire", "Options", "failure", "integer_hook", "mean_hook",
+           "monitored_barrier", "set_timeout"]
 
 register()
 _rendezvous.install()

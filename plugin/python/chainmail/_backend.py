@@ -24,8 +24,9 @@ class Options:
     algorithm: str | None = None
     """auto, flat, hierarchical, two_dimensional, single_node or naive; CHAINMAIL_ALGORITHM."""
     wire: str | None = None
-    """What means (AVG) of float32 travel as between nodes: native, float16 or bfloat16;
-    CHAINMAIL_WIRE. Sums are not rounded: DDP needs mean_hook to gain from it."""
+    """What means (AVG) of float32 travel as between nodes: native, float16, bfloat16, or int8 and
+    int4, which lose more than IntegerWire; CHAINMAIL_WIRE. Sums are not rounded: DDP needs mean_hook
+    to gain from it."""
     cross: str | None = None
     """What joins the nodes: tcp, or mpi under mpiexec. CHAINMAIL_CROSS wins over it."""
 
