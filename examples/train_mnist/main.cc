@@ -13,7 +13,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,7 +31,7 @@ DEFINE_string(communicator, "hierarchical",
 DEFINE_string(allreduce_grad_dtype, "", "of gradients between nodes: float16, bfloat16, float32");
 DEFINE_string(wire, "",
               "the same, or also int8 and int4, which keep what they round away for the next step: "
-              "native, float16, bfloat16, int8, int4");
+              "native, float16, bfloat16, int8, int4, auto");
 DEFINE_string(cross, "tcp", "what joins the nodes: tcp, or mpi (under mpiexec)");
 DEFINE_bool(double_buffering, false, "exchange gradients while the next step computes");
 DEFINE_string(shard, "none",
@@ -77,6 +79,7 @@ std::optional<chainmail::LocalSteps> local_steps() {
 }
 
 void check_flags() {
+  const std::set<std::string> wires{"", "native", "float16", "bfloat16", "int8", "int4", "auto"};
   std::string problem;
   if (FLAGS_double_buffering && FLAGS_communicator == "naive") {
     problem = "--double_buffering: communicator 'naive' exchanges gradients one by one and cannot";
@@ -84,6 +87,8 @@ void check_flags() {
     problem = "--dataset " + FLAGS_dataset + ": use mnist or fashion_mnist";
   } else if (FLAGS_shard != "none" && FLAGS_shard != "node" && FLAGS_shard != "all") {
     problem = "--shard " + FLAGS_shard + ": use none, node or all";
+  } else if (!wires.contains(FLAGS_wire)) {
+    problem = "--wire " + FLAGS_wire + ": use native, float16, bfloat16, int8, int4 or auto";
   } else if (FLAGS_local_steps < 0) {
     problem = "--local_steps " + std::to_string(FLAGS_local_steps) + ": must be at least 0";
   } else if (FLAGS_local_steps > 0 && (FLAGS_double_buffering || FLAGS_shard != "none" ||
@@ -164,9 +169,13 @@ class Training {
         optimizer_->zero_grad();
         const torch::Tensor loss = forward(*batch, FLAGS_autocast == "bfloat16", sums_);
         loss.backward();
-        optimizer_->step();
+        const chainmail::StepResult step = optimizer_->step();
         timer_.step();
         ++iteration_;
+        if (step.wire_error > 0) {
+          wire_values_ = {{"main/wire_error", step.wire_error},
+                          {"main/wire_bytes", static_cast<double>(step.wire_bytes)}};
+        }
         reports_.progress({iteration_, train_batches_.batches_per_epoch(), FLAGS_epoch});
         if (FLAGS_interval > 0 && iteration_ % FLAGS_interval == 0) save();
       }
@@ -175,6 +184,7 @@ class Training {
       chainmail::ReportEntry entry{epoch_, iteration_, 0.0, evaluator.evaluate()};
       entry.values.merge(chainmail::aggregate_metrics(sums_.metrics(""), *comm_).means());
       sums_ = {};
+      entry.values.insert(wire_values_.begin(), wire_values_.end());
       if (FLAGS_timing) {
         const chainmail::TimingSummary timing = timer_.summary();
         entry.values.merge(timing.values());
@@ -290,6 +300,7 @@ class Training {
   torch::nn::Sequential model_{nullptr};
   std::unique_ptr<chainmail::MultiNodeOptimizer> optimizer_;
   chainmail::ReportList reports_;
+  std::map<std::string, double> wire_values_;  ///< of the integer wires, once known
   chainmail::StepTimer timer_;
   Sums sums_;  // of this epoch
   std::int64_t epoch_ = 0, iteration_ = 0;

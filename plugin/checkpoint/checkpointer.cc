@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
+#include "plugin/checkpoint/items/optimizer/wire_residuals.h"
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/checkpoint/items/values.h"
 #include "plugin/checkpoint/protocol/restore.h"
@@ -104,6 +105,9 @@ std::vector<CheckpointState> states_of(const CheckpointItem& item,
   for (const auto& file : restored.rank_files) {
     ranks.push_back(read(file));
     has_any = has_any || !ranks.back().values().empty();
+  }
+  if (item.scope == ItemScope::kReplicated && has_any && !item.refusal_of_many.empty()) {
+    throw CheckpointError("'" + item.name + "' " + item.refusal_of_many);
   }
   const bool is_per_rank =
       item.scope == ItemScope::kPerRank || (item.scope == ItemScope::kCompared && has_any);
@@ -303,6 +307,7 @@ void MultiNodeCheckpointer::add(const std::string& name, torch::optim::Optimizer
 
 void MultiNodeCheckpointer::add(const std::string& name, MultiNodeOptimizer& optimizer) {
   impl_->add(internal::multi_node_optimizer_item(name, optimizer));
+  impl_->add(internal::wire_residuals_item(name, optimizer));
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, const at::Generator& generator) {

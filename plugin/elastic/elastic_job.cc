@@ -12,7 +12,7 @@
 #include <chainmail/train/agreed_error.h>
 
 #include "base/membership/cut.h"
-#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 #include "plugin/elastic/elastic_items.h"
 #include "plugin/elastic/job_loop.h"
 #include "plugin/job/environment/env.h"

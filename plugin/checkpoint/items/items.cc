@@ -10,8 +10,8 @@
 
 #include <ATen/ATen.h>
 
-#include "plugin/checkpoint/items/optimizer_parts.h"
-#include "plugin/checkpoint/items/state_in_parts.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
+#include "plugin/checkpoint/items/optimizer/state_in_parts.h"
 #include "plugin/checkpoint/store/format.h"
 #include "plugin/train/sharding/slice_memory.h"
 

@@ -64,6 +64,9 @@ struct CheckpointItem {
   std::function<RankParts()> save_parts = {};
   /// After finish(), with all tensors in parts that are the item's; may be empty.
   std::function<PartWishes(const PartTensors& saved)> wish_parts = {};
+  /// Of a replicated one, for a checkpoint that has one of each rank: why not. Empty: it is
+  /// ignored.
+  std::string refusal_of_many = {};
 };
 
 [[nodiscard]] CheckpointItem parameters_item(const std::string& name, const ModuleRef& model);

@@ -15,8 +15,8 @@
 #include "base/log.h"
 #include "plugin/checkpoint/checkpointer_impl.h"
 #include "plugin/checkpoint/items/items.h"
-#include "plugin/checkpoint/items/local_steps/local_optimizer.h"
-#include "plugin/checkpoint/items/sliced_optimizer.h"
+#include "plugin/checkpoint/items/optimizer/local_optimizer.h"
+#include "plugin/checkpoint/items/optimizer/sliced_optimizer.h"
 #include "plugin/checkpoint/items/state_item.h"
 #include "plugin/train/local_steps/local_access.h"
 
@@ -78,6 +78,7 @@ CheckpointItem collective_item_of(const std::string& name, Thing& thing) {
 constexpr const char* kScale = "loss scaler/scale";
 constexpr const char* kFiniteSteps = "loss scaler/finite steps";
 constexpr const char* kBucketOrder = "bucket order";
+constexpr const char* kWire = "wire";
 
 void put_extras(CheckpointState& saved, const MultiNodeOptimizerState& state) {
   if (state.loss_scaler) {
@@ -85,6 +86,7 @@ void put_extras(CheckpointState& saved, const MultiNodeOptimizerState& state) {
     saved.set_integer(kFiniteSteps, state.loss_scaler->finite_steps);
   }
   if (!state.bucket_order.empty()) internal::put(saved, kBucketOrder, state.bucket_order);
+  if (state.wire) saved.set_text(kWire, *state.wire);
 }
 
 void get_extras(const CheckpointState& saved, MultiNodeOptimizerState& state) {
@@ -92,6 +94,7 @@ void get_extras(const CheckpointState& saved, MultiNodeOptimizerState& state) {
     state.loss_scaler = {saved.real(kScale), saved.integer(kFiniteSteps)};
   }
   if (saved.has(kBucketOrder)) internal::get(saved, kBucketOrder, state.bucket_order);
+  if (saved.has(kWire)) state.wire = saved.text(kWire);
 }
 
 }  // namespace
@@ -124,6 +127,9 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
     if (!is_in_parts) optimizer.gather_state();
   };
   item.finish = [&optimizer, read] { optimizer.load_state(*read); };
+  item.refusal_of_many =
+      "was saved by each node, by a job with local steps: go on from it with .local_steps, or use "
+      "another name for the run";
   if (LocalAccess::stepping(optimizer) == nullptr) return item;
   return local_optimizer_item(std::move(item), optimizer);
 }

@@ -117,6 +117,8 @@ class CHAINMAIL_API MultiNodeCheckpointer {
   /// With double buffering save() applies the mean that is on its way first, as flush() does. A
   /// sharded one is saved and loaded in slices by the ranks that own them, those of torch's own
   /// element-wise optimizers without putting them together.
+  /// What an integer wire has kept is saved by all ranks as "NAME wire"; a job of another shape or
+  /// on another wire pays it in its first exchanges, and nothing is lost.
   /// Gradients are not saved: save between step() and the next backward.
   void add(const std::string& name, MultiNodeOptimizer& optimizer);
   /// A loss scaler that no MultiNodeOptimizer has.

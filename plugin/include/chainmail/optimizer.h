@@ -90,12 +90,14 @@ struct MultiNodeOptimizerOptions {
   /// while backward computes others, on one node too, and buckets keep the order of the parameters,
   /// last to first. Not with double_buffering. Within no_sync() gradients are whole.
   bool free_gradients = false;
-  /// What gradients of float32 travel as between nodes: "native", "float16", "bfloat16", "int8" or
-  /// "int4". Unset: as the communicator's allreduce_grad_dtype says. What the integer wires round
-  /// away of a gradient is added to later ones, so that no more than one or two roundings are ever
-  /// missing; parameters of one dimension, or of fewer than 1024 elements, travel as they are.
+  /// What gradients of float32 travel as between nodes: "native", "float16", "bfloat16", "int8",
+  /// "int4", or "auto": as they are, until it is seen after some steps what these wait for, then
+  /// "float16" or "int8" where that makes steps shorter, for all ranks alike; looked at again every
+  /// thousand steps. Unset: as the communicator's allreduce_grad_dtype says. What the integer wires
+  /// round away of a gradient is added to later ones, so that no more than one or two roundings are
+  /// ever missing; parameters of one dimension, or of fewer than 1024 elements, travel as they are.
   /// Those wires are for CPUs, not for "naive", kAll, a job of shards, or where ranks own whole
-  /// parameters. What they have kept is not in checkpoints: who resumes misses it once.
+  /// parameters. What they have kept is in checkpoints.
   std::optional<std::string> wire = std::nullopt;
   /// Gradients are averaged inside each node only, and what nodes have changed every few steps. All
   /// that looks at means (clipping, skip_nonfinite, loss_scaler, StepResult) does so by node. The
@@ -145,6 +147,15 @@ struct StepResult {
   /// The global 2-norm of the averaged gradients before clipping; NaN unless max_grad_norm,
   /// skip_nonfinite or a loss scaler asks for it.
   double grad_norm = 0;
+  /// On the wires int8 and int4: the norm of what was rounded away of the gradients by that of what
+  /// was rounded, over all ranks. Every sixteenth exchange is measured, from the first on, and
+  /// known two steps later, with double buffering three; until then, on other wires, and for what
+  /// local steps exchange, 0. What it says was lost is not: it is added to later gradients.
+  double wire_error = 0;
+  /// Of the gradients as they travel between nodes, each element once: with two nodes each sends as
+  /// many, with N of them 2 (N - 1) / N as many. 0 on one node, for "naive" and torch's own
+  /// communicators, and with local steps, where none travel.
+  std::int64_t wire_bytes = 0;
 };
 
 /// What step() depends on besides parameters, gradients and the wrapped optimizer; the same on all
@@ -154,6 +165,8 @@ struct MultiNodeOptimizerState {
   /// Which parameters the buckets hold, in which order, once that was learned from a backward. It
   /// decides in which order long sums of many nodes are added up.
   std::vector<std::int64_t> bucket_order;
+  /// With the wire "auto": the one that it has chosen.
+  std::optional<std::string> wire = std::nullopt;
 };
 
 /// Wraps any torch optimizer but LBFGS, whose closure step() does not take and which decides by

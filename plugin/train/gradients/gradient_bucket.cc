@@ -16,9 +16,9 @@
 #include <chainmail/error.h>
 
 #include "base/bytes.h"
-#include "base/log.h"
+#include "ops/kernels/block_wire.h"
 #include "ops/kernels/cpu/kernels.h"
-#include "ops/kernels/wire_block.h"
+#include "plugin/c10d/device/device_tensor.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/tensor_checks.h"
 
@@ -26,11 +26,8 @@ namespace chainmail::internal {
 
 namespace {
 
-struct HeldMemory {
-  c10::Device device;
-  std::shared_ptr<std::byte> memory;
-};
-
+// What an integer wire has been given and has lost, before the marks.
+constexpr std::int64_t kErrorElements = 2;
 // Gradients start on cache lines, which vector kernels like.
 constexpr std::int64_t kAlignmentBytes = 64;
 
@@ -70,17 +67,6 @@ ops::Collective mean_of(std::byte* data, std::int64_t elements, c10::ScalarType 
   collective.output = data;
   collective.wire = wire;
   return collective;
-}
-
-// Freeing NCCL's memory does not wait for the device; kernels that use it may still be queued.
-void free_device_memory(void* held) noexcept {
-  const std::unique_ptr<HeldMemory> memory(static_cast<HeldMemory*>(held));
-  try {
-    c10::impl::VirtualGuardImpl(memory->device.type()).synchronizeDevice(memory->device.index());
-  } catch (const std::exception& failure) {
-    log_line(LogLevel::kWarning,
-             std::string("freeing gradients on ") + memory->device.str() + ": " + failure.what());
-  }
 }
 
 }  // namespace
@@ -147,10 +133,11 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   // The marks get blocks of a 16-bit wire of their own: beside gradients of 2^40 and more, as
   // diverging models have them, they would be rounded to "nobody has one".
   if (wire != ops::WireFormat::kNative) total = round_up(total, std::int64_t{ops::kWireBlock});
-  elements_ = total + 2 * count;
+  elements_ = total + (rounded_ != 0 ? kErrorElements : 0) + 2 * count;
   dtype_ = dtype;
   if (slices) this->cut(*slices, static_cast<std::size_t>(total), group);
-  if (rounded_ != 0) make_feedback(group);
+  make_debts(group);
+  if (rounded_ != 0) make_feedback();
   if (!pool_) allocate(elements_, dtype, group);
   if (cut_) stack_.emplace(cut_, group.rank(), flat_, wire);
   if (context_) {
@@ -191,25 +178,28 @@ void GradientBucket::cut(const SliceRule& rule, std::size_t end, const ops::Grou
   slices_ = std::move(cut);
 }
 
-void GradientBucket::make_feedback(const ops::Group& group) {
+void GradientBucket::make_debts(const ops::Group& group) {
   const ops::Topology& topology = group.topology();
-  BucketFeedback::Share share;
+  GradientDebts::Share share;
   share.owners = topology.size();
   if (slices_) {
     const std::size_t own = ops::slice_of_rank(topology, group.rank(), slices_->is_over_nodes);
     share.begin = slices_->bounds[std::min(own, slices_->owners())];
     share.end = slices_->bounds[std::min(own + 1, slices_->owners())];
-    share.owners = topology.node_count();
+    share.owners = slices_->is_over_nodes ? 1 : topology.node_count();
   }
   std::vector<at::Tensor> tensors;
+  for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
+  debts_ = std::make_shared<GradientDebts>(std::move(tensors), places_, topology.size(), share);
+}
+
+void GradientBucket::make_feedback() {
   std::vector<ParameterPlace> places;
   for (std::size_t i = 0; i < places_.size() && places_[i].begin < rounded_; ++i) {
-    tensors.push_back(parameters_[i].tensor);
     places.push_back(places_[i]);
   }
   feedback_ =
-      std::make_shared<BucketFeedback>(std::move(tensors), std::move(places),
-                                       static_cast<std::size_t>(elements_), topology.size(), share);
+      std::make_shared<BucketFeedback>(std::move(places), static_cast<std::size_t>(elements_));
 }
 
 void GradientBucket::set_flat(at::Tensor flat) {
@@ -224,9 +214,13 @@ void GradientBucket::set_flat(at::Tensor flat) {
   marks_ = flat_.narrow(0, elements_ - 2 * count, 2 * count).view({2, count});
 }
 
-// What lies between gradients travels, too, and is rounded together with them on a 16-bit wire.
 void GradientBucket::take_memory() {
   set_flat(pool_->take(elements_, dtype_));
+  clear_gaps();
+}
+
+// What lies between gradients travels, too, and is rounded together with them.
+void GradientBucket::clear_gaps() {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     const auto end = static_cast<std::int64_t>(places_[i].begin + places_[i].count);
     const std::int64_t next = i + 1 < places_.size()
@@ -240,6 +234,7 @@ void GradientBucket::take_memory() {
 void GradientBucket::retire() {
   const at::NoGradGuard no_grad;
   presence_ = presence(true);
+  learn_error();
   own_.copy_(flat_.narrow(0, static_cast<std::int64_t>(own_begin_), own_.numel()));
   pool_->give_back(flat_);
   views_.clear();
@@ -253,29 +248,31 @@ void GradientBucket::give_back(const at::Tensor& borrowed) const {
   if (pool_) pool_->give_back(borrowed);
 }
 
+std::size_t GradientBucket::wire_bytes() const noexcept {
+  const auto elements = static_cast<std::size_t>(elements_);
+  const std::size_t element_bytes = c10::elementSize(dtype_);
+  if (wire_ == ops::WireFormat::kNative) return elements * element_bytes;
+  const std::size_t rounded = ops::is_in_blocks(wire_) ? rounded_ : elements;
+  return ops::message_size(rounded, wire_) + (elements - rounded) * element_bytes;
+}
+
 std::size_t GradientBucket::bytes() const noexcept {
   return static_cast<std::size_t>((pool_ ? own_ : flat_).nbytes());
 }
 
 void GradientBucket::allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group) {
-  const auto bytes = static_cast<std::size_t>(elements) * c10::elementSize(dtype);
   if (!context_) {
-    const auto memory = group.allocate(bytes);
+    const auto memory =
+        group.allocate(static_cast<std::size_t>(elements) * c10::elementSize(dtype));
     set_flat(at::from_blob(
         memory.get(), {elements}, [memory](void* /*data*/) {}, c10::TensorOptions(dtype)));
     return;
   }
-  const c10::Device device = context_->device();
   // Memory is registered with the communicators that are there: they are made now. Only sizes
   // matter for that.
   std::byte unused{};
   context_->group().prepare(mean_of(&unused, elements, dtype, wire_));
-  const auto memory = context_->group().allocate(bytes);
-  set_flat(at::for_blob(memory.get(), {elements})
-               .options(c10::TensorOptions(dtype).device(device))
-               .target_device(device)
-               .context(new HeldMemory{device, memory}, free_device_memory)
-               .make_tensor());
+  set_flat(registered_tensor(*context_, elements, dtype));
   flat_.zero_();  // the gaps between gradients travel, too
 }
 
@@ -319,6 +316,20 @@ void GradientBucket::write_marks() {
     mark[count + i] = is_present ? 0 : 1;
   }
   marks_.copy_(marks);
+}
+
+void GradientBucket::tell_error() {
+  if (!feedback_) return;
+  float* const sums = flat_.mutable_data_ptr<float>() + elements_ - kErrorElements -
+                      2 * static_cast<std::int64_t>(parameters_.size());
+  std::ranges::copy(feedback_->error_to_tell(), sums);
+}
+
+void GradientBucket::learn_error() {
+  if (!feedback_) return;
+  const float* const sums = flat_.const_data_ptr<float>() + elements_ - kErrorElements -
+                            2 * static_cast<std::int64_t>(parameters_.size());
+  feedback_->learn_error(sums[0], sums[1]);
 }
 
 void GradientBucket::adopt_all() {
@@ -376,6 +387,7 @@ void GradientBucket::start(ops::Group& group, const ExchangeNumber& number, bool
                            double loss_scale) {
   const at::NoGradGuard no_grad;
   if (pool_ && !flat_.defined()) take_memory();
+  if (feedback_) clear_gaps();  // a block with a NaN has become NaN as a whole
   if (!stack_) adopt_all();
   ops::Collective collective =
       mean_of(static_cast<std::byte*>(flat_.data_ptr()), flat_.numel(), flat_.scalar_type(), wire_);
@@ -388,7 +400,9 @@ void GradientBucket::start(ops::Group& group, const ExchangeNumber& number, bool
   collective.cut = slices_;
   loss_scale_ = loss_scale;
   if (ops::is_in_blocks(wire_)) collective.compressed_count = rounded_;
-  if (feedback_) BucketFeedback::add_to(collective, feedback_, flat_, loss_scale);
+  tell_error();
+  if (pays_debts()) debts_->pay(flat_, loss_scale);
+  if (feedback_) BucketFeedback::add_to(collective, feedback_, loss_scale);
   // Ranks at different exchanges would average gradients of different steps without a word.
   collective.shape_hash =
       NumberHash().add(shape_hash_).add(number.step).add(number.in_step).value();
@@ -457,11 +471,13 @@ std::vector<Presence> GradientBucket::presence(bool everywhere_matters) const {
 
 void GradientBucket::finish(const std::vector<Presence>& presence) {
   const at::NoGradGuard no_grad;
+  if (!pool_) learn_error();
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     is_somewhere_[i] = presence[i].somewhere ? 1 : 0;
-    if (feedback_ && !presence[i].somewhere) {
-      feedback_->take_back(i, own_means(), own_begin(), loss_scale_);
+    // All owners of a slice do, or none. Looking at what is on a GPU would wait for it.
+    if (!presence[i].somewhere && pays_debts() && (!context_ || debts_->has_paid())) {
+      debts_->take_back(i, own_means(), own_begin(), loss_scale_);
     }
     if (!presence[i].somewhere || slices_) {
       gradient.reset();

@@ -12,7 +12,8 @@
 // every rank learns from the same exchange who is missing what, and all decide alike.
 //
 // On an integer wire small parameters stand behind the others, and they and the marks travel as
-// they are. What rounding loses of the others is kept and added to the next gradients.
+// they are. What rounding loses of the others is kept and added to the next gradients, and two more
+// elements say how much that is.
 //
 // One thread at a time.
 
@@ -32,12 +33,13 @@
 #include "ops/engine/group.h"
 #include "ops/node_cut.h"
 #include "plugin/c10d/device/device_context.h"
-#include "plugin/train/feedback/bucket_feedback.h"
 #include "plugin/train/gradients/bucket_pool.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
 #include "plugin/train/sharding/slice_cut.h"
 #include "plugin/train/shards/shard_stack.h"
+#include "plugin/train/wire/bucket_feedback.h"
+#include "plugin/train/wire/gradient_debts.h"
 
 namespace chainmail::internal {
 
@@ -106,14 +108,23 @@ class GradientBucket {
   /// and makes the bucket ready for the next exchange.
   void finish(const std::vector<Presence>& presence);
 
+  ops::WireFormat wire() const noexcept { return wire_; }
   /// Null where nothing is kept. Between exchanges.
   const std::shared_ptr<BucketFeedback>& feedback() const noexcept { return feedback_; }
-  /// From now on that of a bucket of the same parameters, which takes turns with this one.
-  void use_feedback(std::shared_ptr<BucketFeedback> feedback) { feedback_ = std::move(feedback); }
+  /// What the next exchange pays besides. Between exchanges; not with shards.
+  GradientDebts& debts() const noexcept { return *debts_; }
+  bool pays_debts() const noexcept { return !stack_; }
+  /// From now on those of a bucket of the same parameters, which takes turns with this one.
+  void share_with(const GradientBucket& other) {
+    feedback_ = other.feedback_;
+    debts_ = other.debts_;
+  }
 
   const std::vector<NamedTensor>& parameters() const noexcept { return parameters_; }
   /// Of its own memory.
   std::size_t bytes() const noexcept;
+  /// Of its elements as they travel between nodes, each once and in one message.
+  std::size_t wire_bytes() const noexcept;
 
   /// With slices, whose owners they are; the common elements are the marks. Else null.
   const std::shared_ptr<const ops::NodeCut>& slices() const noexcept { return slices_; }
@@ -140,10 +151,14 @@ class GradientBucket {
   void allocate(std::int64_t elements, c10::ScalarType dtype, ops::Group& group);
   void set_flat(at::Tensor flat);
   void take_memory();
+  void clear_gaps();
   void retire();
   void adopt_all();
   void write_marks();
-  void make_feedback(const ops::Group& group);
+  void make_feedback();
+  void make_debts(const ops::Group& group);
+  void tell_error();
+  void learn_error();
   void start_on_device(const ops::Collective& collective);
   bool has_all() const noexcept;
   void cut(const SliceRule& rule, std::size_t end, const ops::Group& group);
@@ -162,6 +177,7 @@ class GradientBucket {
   ops::WireFormat wire_;
   std::size_t rounded_ = 0;  ///< on an integer wire: how many elements are rounded
   std::shared_ptr<BucketFeedback> feedback_;
+  std::shared_ptr<GradientDebts> debts_;
   double loss_scale_ = 1;             ///< of the exchange that started last
   std::shared_ptr<BucketPool> pool_;  ///< null: flat_ is there for ever
   at::Tensor own_;                    ///< with a pool: the means of this rank's slice

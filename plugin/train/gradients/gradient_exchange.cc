@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <iterator>
 #include <numeric>
 #include <utility>
@@ -104,13 +105,17 @@ void GradientExchange::check_wire() const {
 }
 
 std::vector<Debt> GradientExchange::take_debts() {
+  const at::NoGradGuard no_grad;
   std::vector<Debt> debts;
   for (std::size_t b = 0; b < sets_[0].buckets.size(); ++b) {
-    if (!sets_[0].buckets[b].feedback()) continue;
-    for (BucketSet& set : sets_) {
-      if (b < set.buckets.size()) set.buckets[b].wait();
+    const GradientBucket& bucket = sets_[0].buckets[b];
+    if (bucket.feedback()) {
+      for (BucketSet& set : sets_) {
+        if (b < set.buckets.size()) set.buckets[b].wait();
+      }
+      bucket.feedback()->give_to(bucket.debts(), communicator_->size());
     }
-    std::vector<Debt> more = sets_[0].buckets[b].feedback()->take_debts();
+    std::vector<Debt> more = bucket.debts().take();
     std::ranges::move(more, std::back_inserter(debts));
   }
   return debts;
@@ -119,9 +124,26 @@ std::vector<Debt> GradientExchange::take_debts() {
 void GradientExchange::owe(const std::vector<Debt>& debts) {
   const at::NoGradGuard no_grad;
   for (const GradientBucket& bucket : sets_[0].buckets) {
-    if (!bucket.feedback()) continue;
-    for (const Debt& debt : debts) bucket.feedback()->owe(debt);
+    if (!bucket.pays_debts()) continue;
+    for (const Debt& debt : debts) bucket.debts().owe(debt);
   }
+}
+
+std::size_t GradientExchange::wire_bytes() const noexcept {
+  std::size_t sum = 0;
+  if (communicator_->inter_size() == 1) return sum;
+  for (const GradientBucket& bucket : sets_[0].buckets) sum += bucket.wire_bytes();
+  return sum;
+}
+
+double GradientExchange::wire_error() const noexcept {
+  ops::RoundingError sum;
+  for (const GradientBucket& bucket : sets_[0].buckets) {
+    if (!bucket.feedback()) continue;
+    sum.given += bucket.feedback()->error().given;
+    sum.lost += bucket.feedback()->error().lost;
+  }
+  return sum.given > 0 ? std::sqrt(sum.lost / sum.given) : 0;
 }
 
 void GradientExchange::make_buckets(std::vector<std::size_t> order) {
@@ -140,8 +162,14 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
     for (std::size_t b = 0; b < plan.size(); ++b) {
       std::vector<NamedTensor> members;
       std::vector<std::size_t> bucket;
-      for (const std::size_t item : plan[b]) bucket.push_back(order[item]);
-      if (ops::is_in_blocks(wire_)) {
+      std::int64_t bytes = 0;
+      for (const std::size_t item : plan[b]) {
+        bucket.push_back(order[item]);
+        bytes += items[item].bytes;
+      }
+      const ops::WireFormat wire =
+          bytes < options_.least_rounded_bytes ? ops::WireFormat::kNative : wire_;
+      if (ops::is_in_blocks(wire)) {
         std::ranges::stable_partition(
             bucket, [&](std::size_t p) { return is_rounded_to_integers(parameters_[p].tensor); });
       }
@@ -151,9 +179,9 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
         members.push_back(parameters_[parameter]);
       }
       sets_[set].buckets.emplace_back(
-          std::move(members), *communicator_->impl().group, wire_, context,
+          std::move(members), *communicator_->impl().group, wire, context,
           has_shards() ? communicator_->impl().shards->cut : nullptr, rule);
-      if (set == 1) sets_[1].buckets[b].use_feedback(sets_[0].buckets[b].feedback());
+      if (set == 1) sets_[1].buckets[b].share_with(sets_[0].buckets[b]);
     }
   }
 }
@@ -317,6 +345,7 @@ bool GradientExchange::is_last_shard() const {
 void GradientExchange::start_up_to(std::size_t end_bucket, bool waits_for_last) {
   Communicator::Impl& impl = communicator_->impl();
   std::vector<GradientBucket>& buckets = sets_[current_].buckets;
+  if (next_ == 0 && end_bucket > 0) sets_[current_].sent = std::chrono::steady_clock::now();
   for (; next_ < end_bucket; ++next_) {
     const bool is_async = !waits_for_last || next_ + 1 < end_bucket;
     if (pool_ && next_ >= BucketPool::kBuffers) buckets[next_ - BucketPool::kBuffers].wait();
@@ -383,10 +412,12 @@ void GradientExchange::exchange() {
     exchange_one_by_one(*communicator_, parameters_, options_.zero_fill);
     has_mean_ = true;
   } else {
+    const auto begin = std::chrono::steady_clock::now();
     {
       const WaitClock clock(*communicator_);
       start_up_to(set.buckets.size(), !options_.double_buffering);
     }
+    times_.waited += std::chrono::steady_clock::now() - begin;
     set.is_in_flight = true;
     BucketSet& ended = options_.double_buffering ? sets_[1 - current_] : set;
     has_mean_ = ended.is_in_flight;
@@ -405,10 +436,14 @@ void GradientExchange::exchange() {
 void GradientExchange::collect(BucketSet& set) {
   set.is_in_flight = false;
   collected_ = static_cast<std::size_t>(&set - sets_.data());
+  const auto begin = std::chrono::steady_clock::now();
   {
     const WaitClock clock(*communicator_);
     for (GradientBucket& bucket : set.buckets) bucket.wait();
   }
+  const auto end = std::chrono::steady_clock::now();
+  times_.waited += end - begin;
+  if (!set.buckets.empty()) times_.travelled += end - set.sent;
   for (GradientBucket& bucket : set.buckets) {
     const std::vector<Presence> presence = bucket.presence(!options_.zero_fill);
     if (!options_.zero_fill) {

@@ -11,9 +11,10 @@ namespace chainmail::internal {
 
 namespace {
 
-// The parameters of one type, one after the other.
+// The parameters of one type that travel in one way, one after the other.
 struct TypedRow {
   c10::ScalarType dtype;
+  bool is_rounded;
   std::vector<std::size_t> parameters;
   std::vector<ParameterPlace> places;
   std::size_t end = 0;
@@ -23,8 +24,12 @@ std::vector<TypedRow> rows_by_type(std::span<const FragmentItem> parameters) {
   std::vector<TypedRow> rows;
   for (std::size_t p = 0; p < parameters.size(); ++p) {
     const FragmentItem& item = parameters[p];
-    auto row = std::ranges::find(rows, item.dtype, &TypedRow::dtype);
-    if (row == rows.end()) row = rows.insert(rows.end(), TypedRow{item.dtype, {}, {}, 0});
+    auto row = std::ranges::find_if(rows, [&](const TypedRow& known) {
+      return known.dtype == item.dtype && known.is_rounded == item.is_rounded;
+    });
+    if (row == rows.end()) {
+      row = rows.insert(rows.end(), TypedRow{item.dtype, item.is_rounded, {}, {}, 0});
+    }
     row->parameters.push_back(p);
     row->places.push_back({row->end, item.elements});
     row->end += item.elements;
@@ -56,7 +61,8 @@ std::vector<std::vector<FragmentRow>> cut_into_fragments(std::span<const Fragmen
   for (const TypedRow& typed : rows_by_type(parameters)) {
     const std::vector<std::size_t> bounds = near_equal_bounds(typed.end, fragments);
     for (std::size_t f = 0; f < fragments; ++f) {
-      FragmentRow row{typed.dtype, parts_of_slice(typed.places, bounds[f], bounds[f + 1])};
+      FragmentRow row{typed.dtype, typed.is_rounded,
+                      parts_of_slice(typed.places, bounds[f], bounds[f + 1])};
       for (SlicePart& part : row.parts) part.parameter = typed.parameters[part.parameter];
       if (!row.parts.empty()) result[f].push_back(std::move(row));
     }

@@ -22,11 +22,14 @@ namespace chainmail::internal {
 struct FragmentItem {
   c10::ScalarType dtype = c10::kFloat;
   std::size_t elements = 0;
+  bool is_rounded = false;  ///< to integers, on its way between nodes
 };
 
-/// What a fragment has of one type, in a row: its parts follow each other without gaps.
+/// What a fragment has of one type that travels in one way, in a row: its parts follow each other
+/// without gaps.
 struct FragmentRow {
   c10::ScalarType dtype = c10::kFloat;
+  bool is_rounded = false;
   std::vector<SlicePart> parts;  ///< `parameter` is a position in the list of all
 
   std::size_t elements() const noexcept;
@@ -35,8 +38,9 @@ struct FragmentRow {
 };
 
 /// `fragments` lists of rows, each element of all `parameters` in one of them. Types in the order
-/// in which they appear; of each type all fragments have near equal numbers of elements. A fragment
-/// has no empty rows, and none at all where there are fewer elements than fragments.
+/// in which they appear; of each type, rounded or not, all fragments have near equal numbers of
+/// elements. A fragment has no empty rows, and none at all where there are fewer elements than
+/// fragments.
 [[nodiscard]] std::vector<std::vector<FragmentRow>> cut_into_fragments(
     std::span<const FragmentItem> parameters, std::size_t fragments);
 

@@ -4,8 +4,9 @@
 #include "plugin/train/local_steps/local_stepping.h"
 
 #include <algorithm>
-#include <array>
 #include <chrono>
+#include <exception>
+#include <memory>
 #include <string>
 #include <utility>
 
@@ -13,12 +14,15 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "ops/engine/callbacks/callback_executor.h"
 #include "plugin/job/torch_group.h"
 #include "plugin/tensor/tensor_bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/parts.h"
 #include "plugin/train/local_steps/schedule.h"
 #include "plugin/train/pack_buffer.h"
+#include "plugin/train/sharding/memory_ties.h"
+#include "plugin/train/wire/bucket_feedback.h"
 
 namespace chainmail::internal {
 
@@ -39,9 +43,36 @@ std::uint64_t digest_of(const std::vector<OuterFragment::Piece>& pieces) {
   return hash.value();
 }
 
+// When one of them ends, ranks may wait in the others for some that know. As long as `token` lives.
+void tie_ends(const std::vector<std::shared_ptr<ops::Group>>& groups,
+              const std::weak_ptr<const char>& token) {
+  const auto end = [token](const std::weak_ptr<ops::Group>& weak, const std::exception_ptr& error) {
+    try {
+      const auto group = weak.lock();
+      if (group && !token.expired() && !group->error()) group->abort(error);
+    } catch (const std::exception& failure) {
+      log_line(LogLevel::kWarning,
+               std::string("telling other ranks of a failure: ") + failure.what());
+    }
+  };
+  for (const std::shared_ptr<ops::Group>& one : groups) {
+    for (const std::shared_ptr<ops::Group>& other : groups) {
+      if (one == other) continue;
+      one->on_failure([end, weak = std::weak_ptr(other)](const std::exception_ptr& error) {
+        // Not in this thread, which may be the one that brings news: it is to bring the other
+        // groups theirs first, and what abort() asks may be for it to answer.
+        const auto group = weak.lock();
+        const auto executor = group ? group->callbacks() : nullptr;
+        if (executor) executor->post([end, weak, error] { end(weak, error); });
+      });
+    }
+  }
+}
+
 }  // namespace
 
-LocalStepping::LocalStepping(Communicator& communicator, const LocalSteps& options, ModuleRef model)
+LocalStepping::LocalStepping(Communicator& communicator, const LocalSteps& options,
+                             std::optional<ops::WireFormat> wire, ModuleRef model)
     : communicator_(&communicator), options_(options), model_(std::move(model)) {
   if (parse_torch_backend(communicator.name())) {
     throw InvalidArgument("local_steps: communicator '" + communicator.name() +
@@ -53,38 +84,14 @@ LocalStepping::LocalStepping(Communicator& communicator, const LocalSteps& optio
         "local_steps: in a job of shards a step must not depend on which node computes what, and "
         "here every node steps by itself; start the job without shards");
   }
-}
-
-// When one of the three groups has ended, ranks may wait in the others for some that know.
-void LocalStepping::end_other_groups() noexcept {
-  std::array<ops::Group*, 3> groups{&group_of(*communicator_), nullptr, nullptr};
-  if (node_) groups[1] = &group_of(*node_);
-  if (cross_) groups[2] = &group_of(*cross_);
-  std::exception_ptr error;
-  for (ops::Group* const group : groups) {
-    if (group != nullptr && !error) error = group->error();
-  }
-  if (!error) return;
-  for (ops::Group* const group : groups) {
-    try {
-      if (group != nullptr && !group->error()) group->abort(error);
-    } catch (const std::exception& failure) {
-      log_line(LogLevel::kWarning,
-               std::string("telling other ranks of a failure: ") + failure.what());
-    }
-  }
+  wire_ = wire.value_or(group_of(communicator).options().wire);
 }
 
 template <typename Work>
-void LocalStepping::guarded(const Work& work) {
+void LocalStepping::timed(const Work& work) {
   const auto begin = std::chrono::steady_clock::now();
-  try {
-    communicator_->impl().check_usable();
-    work();
-  } catch (...) {
-    end_other_groups();
-    throw;
-  }
+  communicator_->impl().check_usable();
+  work();
   communicator_->impl().waited += std::chrono::steady_clock::now() - begin;
 }
 
@@ -94,6 +101,7 @@ void LocalStepping::make_groups() {
   node_ = communicator_->split(communicator_->inter_rank(), communicator_->rank());
   cross_ = communicator_->split(std::min(communicator_->intra_rank(), owners),
                                 communicator_->inter_rank());
+  tie_ends({communicator_->impl().group, node_->impl().group, cross_->impl().group}, tie_);
 }
 
 void LocalStepping::check_parameters(const std::vector<NamedTensor>& parameters) const {
@@ -111,20 +119,29 @@ void LocalStepping::check_parameters(const std::vector<NamedTensor>& parameters)
                             "row, and it cannot be cut; make it contiguous()");
     }
   }
+  if (const auto tie = find_memory_tie(parameters)) {
+    refuse_memory_tie(
+        "local_steps",
+        describe_memory_tie(parameters[tie->first].name, parameters[tie->second].name),
+        ", or leave .local_steps out");
+  }
 }
 
 std::vector<std::vector<FragmentRow>> LocalStepping::cut(
     const std::vector<NamedTensor>& parameters) const {
   std::vector<FragmentItem> items;
   for (const NamedTensor& parameter : parameters) {
-    items.push_back(
-        {parameter.tensor.scalar_type(), static_cast<std::size_t>(parameter.tensor.numel())});
+    const c10::ScalarType dtype = parameter.tensor.scalar_type();
+    items.push_back({.dtype = dtype,
+                     .elements = static_cast<std::size_t>(parameter.tensor.numel()),
+                     .is_rounded = ops::is_in_blocks(wire_) && outer_type(dtype) == c10::kFloat &&
+                                   is_rounded_to_integers(parameter.tensor)});
   }
   auto rows = cut_into_fragments(items, static_cast<std::size_t>(options_.fragments));
   if (!parameters.empty() && std::ranges::any_of(rows, [](const auto& of) { return of.empty(); })) {
     throw InvalidArgument("local_steps: .fragments is " + std::to_string(options_.fragments) +
-                          ", more than there are elements in the parameters that are trained; "
-                          "use fewer");
+                          ", more than there are elements of one type in the parameters that are "
+                          "trained; use fewer");
   }
   return rows;
 }
@@ -140,7 +157,8 @@ void LocalStepping::begin(const std::vector<NamedTensor>& parameters) {
     fragments_.emplace_back(std::move(of_fragment), parameters,
                             ops::slice_count(topology, /*is_over_nodes=*/false),
                             ops::slice_of_rank(topology, communicator_->rank(),
-                                               /*is_over_nodes=*/false));
+                                               /*is_over_nodes=*/false),
+                            wire_);
   }
   is_common_.assign(fragments_.size(), 1);
   if (communicator_->rank() == 0) {
@@ -156,7 +174,7 @@ bool LocalStepping::count_step() {
   // What the node's gradients have waited for counts as the communicator's.
   communicator_->impl().waited += std::exchange(node_->impl().waited, std::chrono::nanoseconds{0});
   std::fill(is_common_.begin(), is_common_.end(), char{0});
-  guarded([this] { exchange_due(); });
+  timed([this] { exchange_due(); });
   return false;
 }
 
@@ -237,7 +255,7 @@ void LocalStepping::complete_buffers() {
 bool LocalStepping::flush() {
   if (fragments_.empty()) return false;
   bool has_changed = false;
-  guarded([&] {
+  timed([&] {
     if (travelling_) {
       OuterRule rule = due_rule();
       rule.merge.reset();  // the parameters are to be the common values in the end
@@ -256,7 +274,7 @@ bool LocalStepping::flush() {
 }
 
 void LocalStepping::drop() {
-  guarded([this] {
+  timed([this] {
     for (OuterFragment& fragment : fragments_) fragment.drop();
     for (BufferMean& mean : buffers_) mean.operation->wait();
     buffers_.clear();
@@ -276,6 +294,26 @@ std::vector<OuterFragment::Piece> LocalStepping::pieces() const {
     for (OuterFragment::Piece& piece : fragment.pieces()) all.push_back(std::move(piece));
   }
   return all;
+}
+
+void LocalStepping::owe(std::size_t parameter, std::size_t begin, const at::Tensor& values) {
+  for (OuterFragment& fragment : fragments_) fragment.owe(parameter, begin, values);
+}
+
+void LocalStepping::clear_residuals() {
+  for (OuterFragment& fragment : fragments_) fragment.clear_residuals();
+}
+
+std::vector<WireResiduals*> LocalStepping::residuals() const {
+  std::vector<WireResiduals*> all;
+  for (const OuterFragment& fragment : fragments_) {
+    for (WireResiduals* const residuals : fragment.residuals()) all.push_back(residuals);
+  }
+  return all;
+}
+
+std::string LocalStepping::describe_exchanges() const {
+  return std::string(ops::to_string(wire_)) + ", " + describe(options_);
 }
 
 // They have equal bits unless memory or a processor has failed, or the program has changed them.

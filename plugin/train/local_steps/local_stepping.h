@@ -12,9 +12,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -31,16 +31,20 @@ namespace chainmail::internal {
 
 class LocalStepping {
  public:
-  /// `communicator` outlives this. Throws InvalidArgument where there are no slices to be had.
+  /// `communicator` outlives this. What nodes have changed travels between them as `wire`; unset:
+  /// as the communicator's group says. Throws InvalidArgument where there are no slices to be had.
   /// Local.
-  LocalStepping(Communicator& communicator, const LocalSteps& options, ModuleRef model);
+  LocalStepping(Communicator& communicator, const LocalSteps& options,
+                std::optional<ops::WireFormat> wire, ModuleRef model);
   LocalStepping(const LocalStepping&) = delete;
   LocalStepping& operator=(const LocalStepping&) = delete;
 
   /// Whether nodes step by themselves now. Local.
   bool is_local() const noexcept { return steps_ >= options_.start; }
-  /// Those of this rank's node, after begin(). Local.
+  /// Those of this rank's node, and those with the same slice on all nodes, after begin(). When one
+  /// of the two or the communicator of all ends with an error, so do the others. Local.
   const std::shared_ptr<Communicator>& node() const noexcept { return node_; }
+  const std::shared_ptr<Communicator>& cross() const noexcept { return cross_; }
 
   /// From now on of `parameters`, which are equal on all ranks. The outer optimizer's momentum is
   /// zero. Exchanges under way must have ended.
@@ -65,6 +69,15 @@ class LocalStepping {
   void set_counts(const Counts& counts) noexcept;
   /// What this rank owns; `parameter` is a position in what begin() was given. Empty before. Local.
   [[nodiscard]] std::vector<OuterFragment::Piece> pieces() const;
+  /// The next mean of elements `begin` on of such a parameter is to be larger by `values`, if this
+  /// rank owns them. Local.
+  void owe(std::size_t parameter, std::size_t begin, const at::Tensor& values);
+  /// As if nothing had been rounded, nor was owed. Local.
+  void clear_residuals();
+  /// Of all fragments, in their order: what an integer wire has rounded away. Local.
+  [[nodiscard]] std::vector<WireResiduals*> residuals() const;
+  /// "int8, local steps: 32 steps, ...". Local.
+  [[nodiscard]] std::string describe_exchanges() const;
 
  private:
   struct BufferMean {
@@ -74,8 +87,7 @@ class LocalStepping {
   };
 
   template <typename Work>
-  void guarded(const Work& work);
-  void end_other_groups() noexcept;
+  void timed(const Work& work);
   std::int64_t local_steps() const noexcept { return steps_ - options_.start; }
   void make_groups();
   void check_parameters(const std::vector<NamedTensor>& parameters) const;
@@ -91,6 +103,7 @@ class LocalStepping {
 
   Communicator* communicator_;
   LocalSteps options_;
+  ops::WireFormat wire_ = ops::WireFormat::kNative;
   ModuleRef model_;
   std::shared_ptr<Communicator> node_;   ///< the ranks of this node
   std::shared_ptr<Communicator> cross_;  ///< those with the same slice on all nodes
@@ -101,6 +114,8 @@ class LocalStepping {
   std::vector<BufferMean> buffers_;        ///< on their way
   std::int64_t steps_ = 0;
   std::int64_t rounds_ = 0;
+  /// While it lives, an end of one of the three groups is that of all. Goes before them.
+  std::shared_ptr<const char> tie_ = std::make_shared<const char>();
 };
 
 }  // namespace chainmail::internal

@@ -62,9 +62,9 @@ void check_local_steps(const MultiNodeOptimizerOptions& options) {
 std::string describe(const LocalSteps& local) {
   std::ostringstream text;
   text.precision(17);
-  text << "local steps: " << local.steps << " steps, " << local.fragments << " fragments, delay "
-       << local.delay << ", outer rate " << local.outer_lr << ", outer momentum "
-       << local.outer_momentum << ", from step " << local.start;
+  text << local.steps << " steps, " << local.fragments << " fragments, delay " << local.delay
+       << ", outer rate " << local.outer_lr << ", outer momentum " << local.outer_momentum
+       << ", from step " << local.start;
   if (local.merge) text << ", merge " << *local.merge;
   return std::move(text).str();
 }

@@ -15,14 +15,21 @@
 #include <c10/util/StringUtil.h>
 
 #include "base/log.h"
+#include "plugin/job/torch_group.h"
 #include "plugin/train/communicator/communicator_impl.h"
+#include "plugin/train/communicator/parts.h"
 #include "plugin/train/local_steps/schedule.h"
 #include "plugin/train/sharding/memory_ties.h"
 #include "plugin/train/shards/shard_progress.h"
+#include "plugin/train/wire/wire_choice.h"
 
 namespace chainmail::internal {
 
 namespace {
+
+/// With the wire "auto": smaller buckets travel as they are.
+constexpr std::int64_t kLeastRoundedBytes = std::int64_t{256} << 10;
+constexpr std::uint64_t kStepsBetweenChoices = 1000;
 
 std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
   std::int64_t total = 0;
@@ -40,15 +47,8 @@ std::string option_text(double value) {
 }
 
 std::string option_text(Sharding shard) {
-  switch (shard) {
-    case Sharding::kNone:
-      return "Sharding::kNone";
-    case Sharding::kNode:
-      return "Sharding::kNode";
-    case Sharding::kAll:
-      return "Sharding::kAll";
-  }
-  return "";
+  constexpr std::array kNames{"Sharding::kNone", "Sharding::kNode", "Sharding::kAll"};
+  return kNames.at(static_cast<std::size_t>(shard));
 }
 
 std::string option_text(const LossScaler* scaler) {
@@ -81,7 +81,7 @@ std::vector<std::string> option_lines(const MultiNodeOptimizerOptions& options, 
   add_bool("share_parameters", options.share_parameters);
   add_bool("free_gradients", options.free_gradients);
   add("wire", options.wire.value_or("unset"));
-  if (options.local_steps) lines.push_back(describe(*options.local_steps));
+  add("local_steps", options.local_steps ? describe(*options.local_steps) : "unset");
   return lines;
 }
 
@@ -104,7 +104,19 @@ void check_options(const MultiNodeOptimizerOptions& options) {
         "free_gradients goes with Sharding::kNode and kAll, where a rank steps a part of the "
         "parameters: set .shard, or leave .free_gradients out");
   }
-  if (options.wire) static_cast<void>(ops::parse_wire_format(*options.wire));
+  if (options.wire == kAutoWire) {
+    if (options.shard != Sharding::kNone || options.local_steps) {
+      throw InvalidArgument(
+          "wire = \"auto\" makes buckets anew when it has chosen, and goes neither with .shard nor "
+          "with .local_steps: name a wire, such as \"int8\"");
+    }
+  } else if (options.wire) {
+    try {
+      static_cast<void>(ops::parse_wire_format(*options.wire));
+    } catch (const InvalidArgument& error) {
+      throw InvalidArgument(std::string(".wire: ") + error.what() + ", auto");
+    }
+  }
   if (!options.free_gradients) return;
   if (options.double_buffering) {
     throw InvalidArgument(
@@ -122,10 +134,21 @@ ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
                              MultiNodeOptimizerOptions options, torch::optim::Optimizer* optimizer)
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
+      chooses_wire_(options_.wire == kAutoWire),
       optimizer_(optimizer),
       taker_(std::make_shared<const GradientTaker>(
           GradientTaker{optimizer != nullptr, options_.shard != Sharding::kNone})) {
+  if (chooses_wire_ && parse_torch_backend(communicator_->name())) {
+    throw InvalidArgument("wire = \"auto\": communicator '" + communicator_->name() +
+                          "' is torch's own and sends gradients as they are; use one of "
+                          "Chainmail's own");
+  }
   if (ShardProgress* const shards = communicator_->impl().shards.get()) {
+    if (chooses_wire_) {
+      throw InvalidArgument(
+          "wire = \"auto\": in a job of shards bits do not depend on how long steps take; name a "
+          "wire, such as \"float16\"");
+    }
     shards->models.push_back(this);
   }
 }
@@ -138,6 +161,7 @@ ModelExchange::~ModelExchange() {
 
 void ModelExchange::enter_world() {
   steps_ = 0;
+  next_choice_ = kStepsBeforeChoice;
   make_exchange(std::vector<NamedTensor>(trainable_), {});
 }
 
@@ -162,12 +186,19 @@ bool ModelExchange::has_new_tie() {
   return false;
 }
 
+double ModelExchange::parts_of_mean() const {
+  const int nodes = averaged_over_ ? communicator_->inter_size() : 1;
+  return static_cast<double>(averaged_over().size()) * nodes;
+}
+
 Communicator& ModelExchange::averaged_over() const noexcept {
   return averaged_over_ ? *averaged_over_ : *communicator_;
 }
 
-void ModelExchange::average_over(std::shared_ptr<Communicator> communicator) {
+void ModelExchange::average_over(std::shared_ptr<Communicator> communicator,
+                                 std::shared_ptr<Communicator> other) {
   averaged_over_ = std::move(communicator);
+  compared_over_ = std::move(other);
 }
 
 void ModelExchange::renew_exchange() {
@@ -230,7 +261,9 @@ ModelExchange::Found ModelExchange::examine() {
   const std::optional<std::string> taken = taken_by_another(found.trainable);
   if (taken) described.push_back("parameter '" + *taken + "' of another multi-node optimizer");
   // Where others see it that still average gradients.
-  if (averaged_over_) compare_between_ranks(*averaged_over_, described, described_);
+  for (const auto& some : {averaged_over_, compared_over_}) {
+    if (some) compare_between_ranks(*some, described, described_);
+  }
   compare_between_ranks(*communicator_, described, described_);
   if (taken) {
     throw InvalidArgument(
@@ -308,6 +341,7 @@ void ModelExchange::adopt(Found found) {
   if (listener_.after_broadcast) listener_.after_broadcast(found.trainable);
   known_ = std::move(now);
   order_.clear();
+  next_choice_ = steps_ + kStepsBeforeChoice;
   make_exchange(std::move(found.trainable), {});
   knows_order_ = !learns_order();
   signature_ = parameter_signature(options_.model, optimizer_);
@@ -327,14 +361,21 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.is_over_nodes = options_.shard == Sharding::kAll;
   how.frees_gradients = options_.free_gradients;
   how.taker = taker_;
-  if (options_.wire) how.wire = ops::parse_wire_format(*options_.wire);
+  if (chooses_wire_) {
+    how.wire = chosen_wire_;
+    how.least_rounded_bytes = kLeastRoundedBytes;
+  } else if (options_.wire) {
+    how.wire = ops::parse_wire_format(*options_.wire);
+  }
   if (const auto scaler = options_.loss_scaler) {
     how.loss_scale = [scaler] { return scaler->get_scale(); };
   }
   // A world that is over before its exchange is made leaves none; the next one needs these.
   trainable_ = trainable;
   if (listener_.before_change && exchange_) listener_.before_change();
-  const std::vector<Debt> debts = exchange_ ? exchange_->take_debts() : std::vector<Debt>();
+  std::vector<Debt> debts = exchange_ ? exchange_->take_debts() : std::vector<Debt>();
+  const double parts_before = std::exchange(parts_, parts_of_mean());
+  for (Debt& debt : debts) debt.owed = debt.owed * (parts_ / parts_before);
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(averaged_over(), std::move(trainable),
                                                  std::move(order), std::move(how));
@@ -388,6 +429,50 @@ void ModelExchange::take_observed_order() {
   }
   order_ = order;
   make_exchange(exchange_->parameters(), std::move(order));
+}
+
+bool ModelExchange::is_on_cpu() const {
+  return std::ranges::all_of(trainable_,
+                             [](const NamedTensor& named) { return named.tensor.is_cpu(); });
+}
+
+std::optional<ops::WireFormat> ModelExchange::choose_wire() {
+  if (!chooses_wire_ || averaged_over().inter_size() == 1) return std::nullopt;
+  if (steps_ + kStepsBeforeChoice / 2 == next_choice_) {
+    measured_since_ = std::chrono::steady_clock::now();
+    known_times_ = exchange_->times();
+  }
+  if (steps_ != next_choice_) return std::nullopt;
+  next_choice_ += kStepsBetweenChoices;
+  const GradientExchange::Times& now = exchange_->times();
+  const WireTimes own{
+      .steps = kStepsBeforeChoice / 2,
+      .step =
+          std::chrono::duration<double>(std::chrono::steady_clock::now() - measured_since_).count(),
+      .waited = (now.waited - known_times_.waited).count(),
+      .travelled = (now.travelled - known_times_.travelled).count()};
+  const std::size_t bytes = exchange_->bytes() / (options_.double_buffering ? 2 : 1);
+  // Who waits least is the last one to come, and waits for bytes alone.
+  std::vector<WireTimes> all(static_cast<std::size_t>(communicator_->size()));
+  all_gather(*communicator_->impl().group, &own, all.data(), sizeof own,
+             label_of("times of steps"));
+  const WireTimes& times = *std::ranges::min_element(all, {}, &WireTimes::waited);
+  const ops::WireFormat best = internal::choose_wire(times, bytes, chosen_wire_, is_on_cpu());
+  const auto chosen =
+      ops::parse_wire_format(communicator_->bcast_obj(std::string(ops::to_string(best))));
+  if (communicator_->rank() == 0) {
+    LogMessage(LogLevel::kInfo) << "wire auto: " << describe(times, bytes) << "; they travel as "
+                                << ops::to_string(chosen) << " from now on";
+  }
+  if (chosen == chosen_wire_) return std::nullopt;
+  return chosen;
+}
+
+void ModelExchange::use_wire(ops::WireFormat wire) {
+  // As a checkpoint of a job on CPUs says.
+  chosen_wire_ = ops::is_in_blocks(wire) && !is_on_cpu() ? ops::WireFormat::kFloat16 : wire;
+  renew_exchange();
+  next_choice_ = steps_ + kStepsBetweenChoices;
 }
 
 void ModelExchange::use_order(std::vector<std::size_t> order) {

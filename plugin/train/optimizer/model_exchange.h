@@ -8,6 +8,7 @@
 
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -53,8 +54,10 @@ class ModelExchange {
   /// the order in which backward finishes gradients. Local, before adopt_all().
   void use_slices(SliceKind kind, bool keeps_order, SliceListener listener);
   /// The next exchange averages gradients over the ranks of `communicator`, which are some of ours;
-  /// all of ours when it is null. Parameters are compared in it, too. Local.
-  void average_over(std::shared_ptr<Communicator> communicator);
+  /// all of ours when it is null. Parameters are compared in it, and in `other`, too: what ranks
+  /// wait in that see no change. Local.
+  void average_over(std::shared_ptr<Communicator> communicator,
+                    std::shared_ptr<Communicator> other = nullptr);
   /// Between two steps: the same exchange anew.
   void renew_exchange();
   /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
@@ -72,9 +75,23 @@ class ModelExchange {
   /// As if `order` had been learned now; nothing when it is none of these parameters, or none is
   /// learned.
   void use_order(std::vector<std::size_t> order);
+  /// With the wire "auto", after a step: as what gradients should travel from now on, after what
+  /// steps have taken; nothing when that stays. Collective where a choice is due, which all ranks
+  /// know.
+  [[nodiscard]] std::optional<ops::WireFormat> choose_wire();
+  /// Local: what has been chosen last, or gradients travel as they are; nothing with other wires.
+  [[nodiscard]] std::optional<ops::WireFormat> chosen_wire() const noexcept {
+    return chooses_wire_ ? std::optional(chosen_wire_) : std::nullopt;
+  }
+  /// With the wire "auto", between two steps, without a mean on its way. The next choice is a
+  /// thousand steps away.
+  void use_wire(ops::WireFormat wire);
   /// Local: in a job of shards throws InvalidArgument that names `call`, unless its step is being
   /// committed. With `or_between`, also when no step is under way.
   void check_turn(const char* call, bool or_between = false) const;
+  /// Local: a gradient of this rank is one of so many equal parts of what all ranks average, now or
+  /// as what nodes have changed.
+  double parts_of_mean() const;
   /// Local: false while NoSync objects live.
   bool is_enabled() const noexcept { return syncs_off_ == 0; }
   /// Local: adds NoSync objects, or takes them away.
@@ -90,6 +107,7 @@ class ModelExchange {
   bool is_current();
   bool has_new_tie();
   /// What the ranks have now, once they have found that it is the same.
+  static constexpr std::uint64_t kStepsBeforeChoice = 16;  ///< half of them measured
   struct Found {
     std::vector<NamedTensor> parameters;
     std::vector<NamedTensor> trainable;
@@ -100,13 +118,21 @@ class ModelExchange {
   Communicator& averaged_over() const noexcept;
   bool overlaps() const;
   bool learns_order() const;
+  bool is_on_cpu() const;
   void check_no_means() const;
   void adopt(Found found);
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
 
   std::shared_ptr<Communicator> communicator_;
   std::shared_ptr<Communicator> averaged_over_;  ///< null: communicator_
+  double parts_ = 1;                             ///< parts_of_mean() of exchange_
+  std::shared_ptr<Communicator> compared_over_;  ///< besides; null: nothing
   MultiNodeOptimizerOptions options_;
+  bool chooses_wire_;
+  ops::WireFormat chosen_wire_ = ops::WireFormat::kNative;
+  std::uint64_t next_choice_ = kStepsBeforeChoice;
+  std::chrono::steady_clock::time_point measured_since_;  ///< with what was known then
+  GradientExchange::Times known_times_;
   torch::optim::Optimizer* optimizer_;
   std::shared_ptr<const GradientTaker> taker_;  ///< this
   std::vector<std::uintptr_t> signature_;       ///< of what the exchange was made for

@@ -47,6 +47,7 @@ struct MultiNodeOptimizer::Impl {
   double scale() const { return options().loss_scaler ? options().loss_scaler->get_scale() : 1; }
   void use_slices();
   void use_local_steps();
+  void use_wire(ops::WireFormat wire);
   void begin_local_steps();
   StepResult apply(double made_with);
   std::vector<at::Tensor> means() const;
@@ -91,22 +92,41 @@ void MultiNodeOptimizer::Impl::use_slices() {
 }
 
 void MultiNodeOptimizer::Impl::use_local_steps() {
+  std::optional<ops::WireFormat> wire;
+  if (options().wire) wire = ops::parse_wire_format(*options().wire);
   local = std::make_unique<internal::LocalStepping>(model.communicator(), *options().local_steps,
-                                                    options().model);
+                                                    wire, options().model);
   model.use_slices(internal::SliceKind::kNone, /*keeps_order=*/false,
                    {.before_change = {},
                     .before_broadcast = [this] { local->flush(); },
                     .after_broadcast =
                         [this](const std::vector<NamedTensor>& trainable) {
                           local->begin(trainable);
-                          if (local->is_local()) model.average_over(local->node());
+                          if (local->is_local()) model.average_over(local->node(), local->cross());
                         }});
 }
 
-// Once all ranks have averaged gradients for the last time.
+// A mean on its way travels in the buckets of before.
+void MultiNodeOptimizer::Impl::use_wire(ops::WireFormat wire) {
+  if (model.gradients().take_last()) {
+    update_scale(apply(scale_in_flight), scale_in_flight);
+    for (const NamedTensor& parameter : model.gradients().parameters()) {
+      parameter.tensor.mutable_grad().reset();
+    }
+  }
+  model.use_wire(wire);
+}
+
+// Once all ranks have averaged gradients for the last time. Nodes with other processors may have
+// come to other bits meanwhile.
 void MultiNodeOptimizer::Impl::begin_local_steps() {
+  std::vector<at::Tensor> parameters;
+  for (const NamedTensor& parameter : model.gradients().parameters()) {
+    parameters.push_back(parameter.tensor.detach());
+  }
+  model.communicator().bcast(parameters);
   local->begin(model.gradients().parameters());
-  model.average_over(local->node());
+  model.average_over(local->node(), local->cross());
   model.renew_exchange();
 }
 
@@ -241,10 +261,13 @@ StepResult MultiNodeOptimizer::step() {
     result = impl.apply(made_with);
     impl.update_scale(result, made_with);
   }
+  result.wire_error = impl.model.gradients().wire_error();
+  result.wire_bytes = static_cast<std::int64_t>(impl.model.gradients().wire_bytes());
   impl.scale_in_flight = scale;
   impl.model.gradients().begin_step();
   impl.model.count_step();
   impl.model.take_observed_order();
+  if (const auto wire = impl.model.choose_wire()) impl.use_wire(*wire);
   if (impl.local && impl.local->count_step()) impl.begin_local_steps();
   impl.model.communicator().impl().world->report_step(impl.model.steps());
   return result;
@@ -313,6 +336,7 @@ MultiNodeOptimizerState MultiNodeOptimizer::state() const {
   }
   const std::vector<std::size_t>& order = impl_->model.learned_order();
   state.bucket_order.assign(order.begin(), order.end());
+  if (const auto wire = impl_->model.chosen_wire()) state.wire = ops::to_string(*wire);
   return state;
 }
 
@@ -323,6 +347,9 @@ void MultiNodeOptimizer::load_state(const MultiNodeOptimizerState& state) {
   }
   zero_grad();
   impl_->model.use_order({state.bucket_order.begin(), state.bucket_order.end()});
+  if (const auto wire = impl_->model.chosen_wire(); wire && state.wire) {
+    impl_->model.use_wire(ops::parse_wire_format(*state.wire));
+  }
 }
 
 std::size_t MultiNodeOptimizer::gradient_bytes() const noexcept {

@@ -15,7 +15,7 @@
 
 #include <chainmail/checkpoint.h>
 
-#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 #include "tests/plugin/checkpoint/faulty_file_system.h"
 #include "tests/plugin/checkpoint/trainee.h"
 #include "tests/plugin/support/weights.h"

@@ -60,6 +60,7 @@ class FakeGroup final : public ops::Group {
     const std::lock_guard lock(mutex_);
     return error_;
   }
+  void on_failure(std::function<void(const std::exception_ptr&)> /*listener*/) override {}
   std::uint64_t sequence() const noexcept override { return 0; }
   void set_timeout(std::chrono::milliseconds /*timeout*/) override {}
   std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return {}; }

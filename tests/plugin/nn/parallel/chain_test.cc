@@ -320,6 +320,9 @@ class CountingGroup final : public ops::Group {
   void abort(std::exception_ptr error) override { group_->abort(std::move(error)); }
   void shutdown() override { group_->shutdown(); }
   std::exception_ptr error() const override { return group_->error(); }
+  void on_failure(std::function<void(const std::exception_ptr&)> listener) override {
+    group_->on_failure(std::move(listener));
+  }
   std::uint64_t sequence() const noexcept override { return group_->sequence(); }
   void set_timeout(std::chrono::milliseconds timeout) override { group_->set_timeout(timeout); }
   std::shared_ptr<ops::CallbackExecutor> callbacks() const override { return group_->callbacks(); }

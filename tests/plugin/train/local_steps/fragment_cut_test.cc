@@ -57,6 +57,21 @@ TEST(FragmentCut, EachElementIsInOneFragment) {
   }
 }
 
+TEST(FragmentCut, WhatIsRoundedHasRowsOfItsOwn) {
+  const std::vector<FragmentItem> items = {
+      {c10::kFloat, 6, true}, {c10::kFloat, 2}, {c10::kFloat, 4, true}, {c10::kFloat, 4}};
+  const auto fragments = cut_into_fragments(items, 2);
+  ASSERT_THAT(fragments, ElementsAre(SizeIs(2), SizeIs(2)));
+  for (const auto& rows : fragments) {
+    EXPECT_TRUE(rows[0].is_rounded);
+    EXPECT_FALSE(rows[1].is_rounded);
+  }
+  EXPECT_THAT(fragments[0][0].parts, ElementsAre(SlicePart{0, 0, 5}));
+  EXPECT_THAT(fragments[0][1].parts, ElementsAre(SlicePart{1, 0, 2}, SlicePart{3, 0, 1}));
+  EXPECT_THAT(fragments[1][0].parts, ElementsAre(SlicePart{0, 5, 6}, SlicePart{2, 0, 4}));
+  EXPECT_THAT(fragments[1][1].parts, ElementsAre(SlicePart{3, 1, 4}));
+}
+
 TEST(FragmentCut, MoreFragmentsThanElements) {
   const std::vector<FragmentItem> items = {{c10::kFloat, 2}};
   const auto fragments = cut_into_fragments(items, 3);

@@ -3,7 +3,9 @@
 
 // Local steps that cannot be: options, nodes that are not at the same step, ranks that end.
 
+#include <barrier>
 #include <chrono>
+#include <exception>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -69,7 +71,8 @@ TEST(LocalStepsErrors, RanksWithOtherOptions) {
     Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 8 + comm->rank()}}});
   });
   for (const std::string& error : errors) {
-    EXPECT_THAT(error, AllOf(HasSubstr("local steps: 8 steps"), HasSubstr("local steps: 9 steps")));
+    EXPECT_THAT(error,
+                AllOf(HasSubstr("local_steps = 8 steps"), HasSubstr("local_steps = 9 steps")));
   }
 }
 
@@ -109,6 +112,50 @@ TEST(LocalStepsErrors, ARankThatEndsBetweenSendAndUse) {
   }
 }
 
+// Of the three that a rank is in. Nobody goes before all have heard of it, so that it is not the
+// end of the others' programs that they hear of.
+TEST(LocalStepsErrors, TheEndOfOneGroupIsThatOfAll) {
+  for (const bool is_of_node : {false, true}) {
+    std::barrier<> all(4);
+    const auto begin = std::chrono::steady_clock::now();
+    const auto errors = errors_with_communicator({2, 2}, "hierarchical", [&](const CommPtr& comm) {
+      Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 4, .delay = 3}}});
+      std::exception_ptr error = std::make_exception_ptr(std::runtime_error("no error"));
+      try {
+        for (std::int64_t step = 0; step < 100; ++step) {
+          if (comm->rank() == 3 && step == 5) {
+            const auto node = internal::LocalAccess::stepping(*local.optimizer)->node();
+            (is_of_node ? node : comm)->abort("no more");
+          }
+          local.step(step, comm->rank());
+        }
+      } catch (...) {
+        error = std::current_exception();
+      }
+      all.arrive_and_wait();
+      std::rethrow_exception(error);
+    });
+    for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("no more"));
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
+        << "by the time limit of 20 s";
+  }
+}
+
+// The others wait where nodes exchange fragments.
+TEST(LocalStepsErrors, AModelThatChangesOnOneNode) {
+  const auto begin = std::chrono::steady_clock::now();
+  const auto errors = errors_with_communicator({2, 2}, "hierarchical", [](const CommPtr& comm) {
+    Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 8}}});
+    for (std::int64_t step = 0; step < 20; ++step) {
+      if (comm->inter_rank() == 1 && step == 5) local.parameters[0].requires_grad_(false);
+      local.step(step, comm->rank());
+    }
+  });
+  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("fragment 0 of 1"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
+      << "by the time limit of 20 s";
+}
+
 // Bits that differ without a word.
 TEST(LocalStepsErrors, NodesThatDifferAreFound) {
   const auto errors = errors_with_communicator({2, 2}, "hierarchical", [](const CommPtr& comm) {
@@ -137,6 +184,40 @@ TEST(LocalStepsErrors, AParameterThatCannotBeCut) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr("param_groups[0][0]"), HasSubstr("contiguous()")));
     }
   });
+}
+
+TEST(LocalStepsErrors, ParametersThatShareMemoryOrChangeTheirOrder) {
+  with_communicator({1, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    const auto whole = torch::zeros({40});
+    const Tensors tied = {whole.slice(0, 0, 30).requires_grad_(),
+                          whole.slice(0, 20, 40).requires_grad_()};
+    EXPECT_THAT(
+        [&] {
+          (void)create_multi_node_optimizer(make_sgd(tied), comm, {.local_steps = LocalSteps{}});
+        },
+        ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("have memory in common")));
+  });
+  std::barrier<> both(2);
+  const auto errors = errors_with_communicator({1, 1}, "hierarchical", [&](const CommPtr& comm) {
+    const auto matrix = torch::zeros({6, 8}).requires_grad_();
+    const auto optimizer =
+        create_multi_node_optimizer(make_sgd({matrix}), comm, {.local_steps = {{.steps = 1}}});
+    matrix.sum().backward();
+    optimizer->step();
+    matrix.set_data(torch::zeros({8, 6}).t());
+    matrix.sum().backward();
+    std::exception_ptr error;
+    try {
+      optimizer->step();
+    } catch (...) {
+      error = std::current_exception();
+    }
+    both.arrive_and_wait();  // one's end would be the other's error
+    if (error) std::rethrow_exception(error);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("in another order"), HasSubstr("synchronize()")));
+  }
 }
 
 }  // namespace

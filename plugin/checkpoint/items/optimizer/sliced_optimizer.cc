@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/checkpoint/items/sliced_optimizer.h"
+#include "plugin/checkpoint/items/optimizer/sliced_optimizer.h"
 
 #include <memory>
 #include <unordered_set>
 
-#include "plugin/checkpoint/items/state_in_parts.h"
+#include "plugin/checkpoint/items/optimizer/state_in_parts.h"
 #include "plugin/train/optimizer/model_exchange.h"
 
 namespace chainmail::internal {

@@ -16,7 +16,7 @@
 #include <stdexcept>
 
 #include "plugin/checkpoint/checkpointer_impl.h"
-#include "plugin/checkpoint/items/state_in_parts.h"
+#include "plugin/checkpoint/items/optimizer/state_in_parts.h"
 #include "plugin/checkpoint/store/parts.h"
 #include "tests/plugin/checkpoint/pupil.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/checkpoint/items/local_steps/local_optimizer.h"
+#include "plugin/checkpoint/items/optimizer/local_optimizer.h"
 
 #include <algorithm>
 #include <functional>
@@ -62,15 +62,19 @@ void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved,
   counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
 }
 
-// After the parameters were loaded, on all ranks.
-void go_on(const MultiNodeOptimizer& optimizer, const LocalStepping::Counts& counts) {
+// After the parameters were loaded, on all ranks. `finish` loads what the optimizer has besides,
+// for the ranks that it averages over then.
+void go_on(const MultiNodeOptimizer& optimizer, const LocalStepping::Counts& counts,
+           const std::function<void()>& finish) {
   LocalStepping& stepping = *LocalAccess::stepping(optimizer);
   ModelExchange& model = LocalAccess::model(optimizer);
   stepping.drop();
   stepping.set_counts(counts);
   stepping.begin(model.gradients().parameters());
-  model.average_over(stepping.is_local() ? stepping.node() : nullptr);
+  const bool is_local = stepping.is_local();
+  model.average_over(is_local ? stepping.node() : nullptr, is_local ? stepping.cross() : nullptr);
   model.renew_exchange();
+  finish();
 }
 
 RankParts save_momentum(const MultiNodeOptimizer& optimizer) {
@@ -150,8 +154,7 @@ CheckpointItem local_optimizer_item(CheckpointItem item, MultiNodeOptimizer& opt
     load_of_node(optimizer, saved, load, *counts);
   };
   item.finish = [&optimizer, counts, finish = std::move(item.finish)] {
-    finish();
-    go_on(optimizer, *counts);
+    go_on(optimizer, *counts, finish);
   };
   item.save_parts = [&optimizer] { return save_momentum(optimizer); };
   item.wish_parts = [&optimizer](const PartTensors& saved) {

@@ -18,7 +18,7 @@
 #include <chainmail/checkpoint.h>
 
 #include "plugin/checkpoint/items/items.h"
-#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 #include "plugin/train/sharding/optimizer_slices.h"
 
 namespace chainmail::internal {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
-#include "plugin/checkpoint/items/optimizer_parts.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// SPDX-FileCopyrightText: 2026 the Chainmail authors
+
+// Checkpoints of optimizers whose exchanges are rounded to integers: what rounding has lost is owed
+// by the job that goes on, whatever its shape.
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <gtest/gtest.h>
+
+#include "tests/plugin/checkpoint/faulty_file_system.h"
+#include "tests/plugin/checkpoint/trainee.h"
+
+namespace chainmail::testing {
+namespace {
+
+/// Plain SGD of rate 1 from zeros: parameters are minus the sums of the means.
+struct Rounded {
+  Rounded(Comm comm, MultiNodeOptimizerOptions options)
+      : communicator(std::move(comm)), layer(torch::nn::Linear(100, 90)) {
+    const torch::NoGradGuard no_grad;
+    for (torch::Tensor& parameter : layer->parameters()) parameter.zero_();
+    options.model = &layer;
+    if (options.loss_scaler) {  // every rank has its own
+      options.loss_scaler = std::make_shared<LossScaler>(
+          LossScalerOptions{.initial_scale = 64, .growth_interval = 3});
+    }
+    scaler = options.loss_scaler;
+    optimizer =
+        create_multi_node_optimizer(std::make_unique<torch::optim::SGD>(layer->parameters(), 1.0),
+                                    communicator, std::move(options));
+  }
+
+  std::unique_ptr<MultiNodeCheckpointer> checkpointer(const std::string& path) {
+    auto made = create_multi_node_checkpointer("run", communicator, {.path = path});
+    made->add("model", &layer);
+    made->add("optimizer", *optimizer);
+    return made;
+  }
+
+  static torch::Tensor gradient_of(const torch::Tensor& parameter, int rank, int step) {
+    return torch::sin(torch::arange(parameter.numel(), torch::kFloat) * (0.3 + 0.1 * step) + rank)
+        .view(parameter.sizes());
+  }
+
+  /// Steps `begin` to `end`; `factor` 0 makes gradients of zeros.
+  void train(int begin, int end, double factor = 1) {
+    for (int step = begin; step < end; ++step) {
+      optimizer->zero_grad();
+      torch::Tensor loss = torch::zeros({});
+      for (const torch::Tensor& parameter : layer->parameters()) {
+        loss = loss + (parameter * gradient_of(parameter, communicator->rank(), step)).sum();
+      }
+      loss = loss * factor;
+      (scaler ? scaler->scale(loss) : loss).backward();
+      optimizer->step();
+    }
+  }
+
+  std::uint64_t fingerprint() { return digest(layer->parameters()); }
+
+  /// How far the weight is from minus the sum of the means of steps 0 to `steps`, taken over the
+  /// ranks of each of `nodes` and then over those.
+  double error(const Shape& nodes, int steps) {
+    torch::Tensor sum = torch::zeros({90, 100}, torch::kDouble);
+    for (int step = 0; step < steps; ++step) {
+      int rank = 0;
+      for (const int ranks : nodes) {
+        for (int i = 0; i < ranks; ++i, ++rank) {
+          sum += gradient_of(layer->weight, rank, step).to(torch::kDouble) /
+                 (ranks * static_cast<double>(nodes.size()));
+        }
+      }
+    }
+    return (layer->weight.detach().to(torch::kDouble) + sum).abs().max().item<double>();
+  }
+
+  Comm communicator;
+  torch::nn::Linear layer;
+  std::shared_ptr<LossScaler> scaler;
+  std::unique_ptr<MultiNodeOptimizer> optimizer;
+};
+
+using ByRank = std::map<int, std::uint64_t>;
+
+void goes_on_with_the_same_bits(const Shape& shape, const MultiNodeOptimizerOptions& options,
+                                int saved = 7) {
+  const ScratchFolder scratch;
+  std::mutex mutex;
+  ByRank expected;
+  on_ranks(shape, [&](const Comm& comm) {
+    Rounded trained(comm, options);
+    trained.train(0, saved);
+    const auto checkpointer = trained.checkpointer(scratch.path());
+    checkpointer->save(saved);
+    checkpointer->wait();
+    trained.train(saved, 15);
+    trained.optimizer->flush();
+    const std::lock_guard lock(mutex);
+    expected[comm->rank()] = trained.fingerprint();
+  });
+  for (const int before : {0, 3}) {  // in a new job, and in one that has kept something else
+    on_ranks(shape, [&](const Comm& comm) {
+      Rounded trained(comm, options);
+      trained.train(20, 20 + before);
+      EXPECT_EQ(trained.checkpointer(scratch.path())->maybe_load(),
+                std::optional<std::int64_t>(saved));
+      trained.train(saved, 15);
+      trained.optimizer->flush();
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(trained.fingerprint(), expected.at(comm->rank())) << "after " << before;
+    });
+  }
+}
+
+// Acceptance row A17, first part.
+TEST(WireCheckpoint, GoesOnWithTheSameBits) {
+  for (const Shape& shape : std::vector<Shape>{{1, 1}, {2, 2}, {1, 1, 1}, {2, 1}}) {
+    for (const char* wire : {"int8", "int4"}) {
+      SCOPED_TRACE(std::string(wire) + " on " + std::to_string(shape.size()) + " nodes");
+      goes_on_with_the_same_bits(shape, {.wire = wire});
+    }
+  }
+  goes_on_with_the_same_bits({2, 2}, {.double_buffering = true, .wire = "int4"});
+  goes_on_with_the_same_bits({2, 2}, {.shard = Sharding::kNode, .wire = "int4"});
+  goes_on_with_the_same_bits({2, 2},
+                             {.loss_scaler = std::make_shared<LossScaler>(), .wire = "int4"});
+}
+
+// Acceptance row A25, the part on checkpoints.
+TEST(WireCheckpoint, LocalStepsGoOnWithTheSameBits) {
+  const LocalSteps local{.steps = 4, .fragments = 2, .delay = 1};
+  for (const Shape& shape : std::vector<Shape>{{1, 1}, {2, 2}, {1, 1, 1}}) {
+    for (const int saved : {6, 7}) {  // one fragment is on its way, none is
+      goes_on_with_the_same_bits(shape, {.wire = "int4", .local_steps = local}, saved);
+    }
+  }
+  // Before they begin gradients are rounded.
+  const LocalSteps later{.steps = 4, .fragments = 2, .delay = 1, .start = 3};
+  for (const int saved : {2, 3, 6}) {
+    goes_on_with_the_same_bits({2, 2}, {.wire = "int4", .local_steps = later}, saved);
+  }
+}
+
+/// Saves in a job of one shape and goes on in another one with gradients of zeros, which pay what
+/// is owed: less of it in each step.
+void pays_all(const Shape& saved, const Shape& loaded, const MultiNodeOptimizerOptions& options,
+              std::optional<MultiNodeOptimizerOptions> later = std::nullopt) {
+  SCOPED_TRACE(std::to_string(saved.size()) + " nodes, then " + std::to_string(loaded.size()));
+  constexpr int kSaved = 8;
+  const ScratchFolder scratch;
+  on_ranks(saved, [&](const Comm& comm) {
+    Rounded trained(comm, options);
+    trained.train(0, kSaved);
+    const auto checkpointer = trained.checkpointer(scratch.path());
+    checkpointer->save(kSaved);
+    checkpointer->wait();
+    EXPECT_GT(trained.error(saved, kSaved), 1e-2) << "nothing is owed";
+  });
+  on_ranks(loaded, [&](const Comm& comm) {
+    Rounded trained(comm, later.value_or(options));
+    ASSERT_TRUE(trained.checkpointer(scratch.path())->maybe_load().has_value());
+    trained.train(kSaved, kSaved + 64, 0);
+    trained.optimizer->flush();
+    EXPECT_LE(trained.error(saved, kSaved), 1e-5);
+    verify_equal(*comm, trained.layer->parameters());
+  });
+}
+
+// Acceptance row A17, second part.
+TEST(WireCheckpoint, InAJobOfAnotherShapeAllIsOwed) {
+  const std::vector<std::pair<Shape, Shape>> shapes = {
+      {{1, 1}, {1, 1, 1}}, {{2, 2}, {1, 1}}, {{1, 1, 1}, {2, 2}}, {{2, 2}, {3, 1}}, {{1, 1}, {2}}};
+  for (const auto& [saved, loaded] : shapes) {
+    pays_all(saved, loaded, {.wire = "int4"});
+    pays_all(saved, loaded, {.double_buffering = true, .wire = "int4"});
+  }
+  pays_all({2, 2}, {1, 1}, {.shard = Sharding::kNode, .wire = "int4"});
+  // Two steps of each job and of another one's make up a round of local steps.
+  const LocalSteps local{.steps = 4, .outer_lr = 1, .outer_momentum = 0};
+  for (const auto& [saved, loaded] : shapes) {
+    pays_all(saved, loaded, {.wire = "int4", .local_steps = local});
+  }
+}
+
+TEST(WireCheckpoint, OnAnotherWireAllIsOwed) {
+  const Shape shape{2, 2};
+  const MultiNodeOptimizerOptions int4{.wire = "int4"};
+  pays_all(shape, shape, int4, {{}});
+  pays_all(shape, {1, 1, 1}, int4, {{.double_buffering = true}});
+  pays_all(shape, shape, int4, {{.shard = Sharding::kNode}});
+  pays_all(shape, shape, int4, {{.shard = Sharding::kAll}});
+  pays_all(shape, shape, int4, {{.wire = "auto"}});
+  pays_all(shape, shape, int4, {{.loss_scaler = std::make_shared<LossScaler>()}});
+  const LocalSteps local{.steps = 4, .outer_lr = 1, .outer_momentum = 0};
+  pays_all(shape, shape, {.wire = "int4", .local_steps = local}, {{.local_steps = local}});
+  pays_all(shape, {3}, {.wire = "int4", .local_steps = local}, {{.local_steps = local}});
+  LocalSteps later = local;
+  later.start = 100;  // gradients were rounded so far
+  pays_all({1, 1}, {2, 1}, {.wire = "int4", .local_steps = later}, {{.local_steps = local}});
+}
+
+// What is owed and not paid yet is saved on any wire.
+TEST(WireCheckpoint, WhatIsOwedIsSavedAgain) {
+  const ScratchFolder scratch;
+  constexpr int kSteps = 5;
+  const Shape shape{2, 2};
+  on_ranks(shape, [&](const Comm& comm) {
+    Rounded first(comm, {.wire = "int4"});
+    first.train(0, kSteps);
+    first.checkpointer(scratch.path() + "/1")->save(kSteps);
+    Rounded second(comm, {});
+    ASSERT_TRUE(second.checkpointer(scratch.path() + "/1")->maybe_load().has_value());
+    second.checkpointer(scratch.path() + "/2")->save(kSteps);
+    Rounded third(comm, {.wire = "float16"});
+    ASSERT_TRUE(third.checkpointer(scratch.path() + "/2")->maybe_load().has_value());
+    for (int step = 0; step < 3; ++step) {  // nobody has gradients: nothing is paid
+      third.optimizer->zero_grad();
+      third.optimizer->step();
+    }
+    third.train(kSteps, kSteps + 3, 0);
+    EXPECT_LE(third.error(shape, kSteps), 1e-3);  // in 16 bits
+    EXPECT_GT(first.error(shape, kSteps), 1e-2);
+  });
+}
+
+TEST(WireCheckpoint, HasWhatAutoHasChosen) {
+  const ScratchFolder scratch;
+  on_ranks({1, 1}, [&](const Comm& comm) {
+    Rounded trained(comm, {.wire = "auto"});
+    MultiNodeOptimizerState state = trained.optimizer->state();
+    EXPECT_EQ(state.wire, "native");
+    state.wire = "int8";
+    trained.optimizer->load_state(state);
+    trained.train(0, 3);
+    trained.checkpointer(scratch.path())->save(3);
+    Rounded other(comm, {.wire = "auto"});
+    EXPECT_TRUE(other.checkpointer(scratch.path())->maybe_load().has_value());
+    EXPECT_EQ(other.optimizer->state().wire, "int8");
+  });
+}
+
+// A checkpoint of a job that rounded nothing, and the reverse.
+TEST(WireCheckpoint, OtherWires) {
+  const ScratchFolder scratch;
+  on_ranks({1, 1}, [&](const Comm& comm) {
+    Rounded native(comm, {});
+    native.train(0, 3);
+    native.checkpointer(scratch.path() + "/native")->save(3);
+    Rounded rounded(comm, {.wire = "int8"});
+    rounded.train(0, 3);
+    rounded.checkpointer(scratch.path() + "/rounded")->save(3);
+    EXPECT_TRUE(rounded.checkpointer(scratch.path() + "/native")->maybe_load().has_value());
+    EXPECT_EQ(rounded.fingerprint(), native.fingerprint());
+    rounded.train(3, 6);
+    EXPECT_TRUE(native.checkpointer(scratch.path() + "/rounded")->maybe_load().has_value());
+    native.train(3, 6);
+    verify_equal(*comm, native.layer->parameters());
+  });
+}
+
+}  // namespace
+}  // namespace chainmail::testing
