@@ -34,8 +34,7 @@ Candidate make_ours(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& r
   options.wire = wire;
   options.timeout = std::chrono::minutes{2};
   options.group_name = "bench/" + name;
-  return {name, make_process_group(store, ranks.rank, ranks.size, options),
-          ops::parse_wire_format(wire)};
+  return {name, make_process_group(store, ranks.rank, ranks.size, options), wire};
 }
 
 Candidate make_gloo(const c10::intrusive_ptr<c10d::Store>& store, const Ranks& ranks,

@@ -13,7 +13,6 @@
 
 #include <string>
 
-#include "ops/types.h"
 #include "tools/bench/contestants/contestant.h"
 
 namespace chainmail::bench {
@@ -21,7 +20,7 @@ namespace chainmail::bench {
 struct Candidate {
   std::string name;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
-  ops::WireFormat wire = ops::WireFormat::kNative;  ///< of its means between nodes
+  std::string wire = "native";  ///< of its means between nodes
 };
 
 /// `name` must be new in the job.

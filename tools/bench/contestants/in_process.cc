@@ -17,10 +17,18 @@
 namespace chainmail::bench {
 namespace {
 
+// What nodes send each other of this operation in a group whose wire is `of_group`.
+ops::WireFormat wire_of(const Case& what, ops::WireFormat of_group) {
+  const bool reduces =
+      what.op == "all_reduce" || what.op == "reduce_scatter" || what.op == "reduce";
+  return reduces && what.redop == "avg" && what.dtype == "float32" ? of_group
+                                                                   : ops::WireFormat::kNative;
+}
+
 // Values that stay what they are however often they are summed, or all but stay where a mean is
 // rounded to integers: blocks of zeros would cost less than others.
 void fill(Exercise& exercise, const Case& what, ops::WireFormat wire) {
-  if (ops::is_in_blocks(wire) && what.redop == "avg") return;
+  if (ops::is_in_blocks(wire_of(what, wire))) return;
   for (at::Tensor& input : exercise.inputs) input.zero_();
 }
 
@@ -37,13 +45,13 @@ class C10dContestant final : public Contestant {
   void prepare(const Case& what) override {
     if (!candidate_.group) return;
     exercise_ = make_exercise(what, ranks_, device_);
-    fill(exercise_, what, candidate_.wire);
+    fill(exercise_, what, ops::parse_wire_format(candidate_.wire));
   }
   std::int64_t count_wrong(const Case& what) override {
     if (!candidate_.group) return 0;
     const Exercise fresh = make_exercise(what, ranks_, device_);
     fresh.run(*candidate_.group);
-    return fresh.count_wrong(candidate_.wire);
+    return fresh.count_wrong(wire_of(what, ops::parse_wire_format(candidate_.wire)));
   }
   Sample time(const Case& what) override {
     if (!candidate_.group) return absent(what);
@@ -97,7 +105,7 @@ class EngineContestant final : public Contestant {
   std::int64_t count_wrong(const Case& what) override {
     Exercise fresh = make(what);
     group_->run(collective(what, fresh));
-    return fresh.count_wrong(wire());
+    return fresh.count_wrong(wire_of(what, wire()));
   }
   Sample time(const Case& what) override {
     return time_calls(what.repeats, [&] {

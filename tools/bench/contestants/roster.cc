@@ -72,8 +72,8 @@ class ContestantMaker {
     return ours(
         {"by-node", options_.wire, by_node_order(control_.topology()), options_.uses_group_memory});
   }
-  std::unique_ptr<Contestant> native() const {
-    return ours({"native", "native", by_slot_order(), options_.uses_group_memory});
+  std::unique_ptr<Contestant> of_wire(const std::string& wire) const {
+    return ours({wire, wire, by_slot_order(), options_.uses_group_memory});
   }
   std::unique_ptr<Contestant> private_memory() const {
     return ours({"private", options_.wire, by_slot_order()});
@@ -137,12 +137,18 @@ const std::map<std::string, Make>& makes() {
   const auto mpi = [](const char* name) {
     return [name](const ContestantMaker& maker) { return maker.mpi(name); };
   };
+  const auto of_wire = [](const char* name) {
+    return [name](const ContestantMaker& maker) { return maker.of_wire(name); };
+  };
   static const std::map<std::string, Make> kMakes = {
       {"gloo", &ContestantMaker::gloo_by_slot},
       {"gloo-by-node", &ContestantMaker::gloo_by_node},
       {"gloo-one-per-node", &ContestantMaker::gloo_one_per_node},
       {"by-node", &ContestantMaker::by_node},
-      {"native", &ContestantMaker::native},
+      {"native", of_wire("native")},
+      {"float16", of_wire("float16")},
+      {"int8", of_wire("int8")},
+      {"int4", of_wire("int4")},
       {"private", &ContestantMaker::private_memory},
       {"unchecked", &ContestantMaker::unchecked},
       {"authenticate",
@@ -179,15 +185,15 @@ std::vector<std::string> parse_contestants(const std::string& list) {
 }
 
 void check_contestants(const RosterOptions& options, bool is_on_gpu) {
-  const std::vector<std::string> on_gpus = {"by-node", "native", "nccl"};
+  const std::vector<std::string> on_gpus = {"by-node", "native", "float16", "nccl"};
   if (is_on_gpu && options.is_engine) {
     throw InvalidArgument("--engine times calls on host memory; leave it out with --device cuda");
   }
   for (const std::string& name : options.against) {
     const bool is_for_gpus = std::find(on_gpus.begin(), on_gpus.end(), name) != on_gpus.end();
     if (is_on_gpu && !is_for_gpus) {
-      throw InvalidArgument(name +
-                            " does not take tensors on GPUs; compare with nccl, native or by-node");
+      throw InvalidArgument(
+          name + " does not take tensors on GPUs; compare with nccl, native, float16 or by-node");
     }
     if (!is_on_gpu && name == "nccl") {
       throw InvalidArgument("nccl takes tensors on GPUs only; add --device cuda");

@@ -196,6 +196,7 @@ int run() {
   }
   std::vector<Result> results;
   for (std::size_t i = 0; i < trainers.size(); ++i) {
+    trainers[i]->end();
     // Ranks by themselves go apart by design, and what is meant to stay equal must have.
     if (trainers[i]->name() != "plain" && trainers[i]->name() != "alone") {
       chainmail::verify_equal(*communicator, trainers[i]->parameters());

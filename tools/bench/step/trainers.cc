@@ -3,7 +3,11 @@
 
 #include "tools/bench/step/trainers.h"
 
+#include <cinttypes>
+#include <cstdio>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -81,6 +85,7 @@ class OurTrainer final : public ModelTrainer {
     optimizer_->step();
     update_time_ = std::chrono::steady_clock::now() - begin;
   }
+  void end() override { optimizer_->flush(); }
   std::chrono::duration<double, std::micro> update_time() const override { return update_time_; }
   std::int64_t state_bytes() const override {
     std::size_t bytes = 0;
@@ -107,6 +112,27 @@ std::map<std::string, MultiNodeOptimizerOptions> our_variants() {
       {"ours-shared", {.shard = Sharding::kNode, .share_parameters = true}},
       {"ours-freed", {.shard = Sharding::kNode, .share_parameters = true, .free_gradients = true}},
       {"ours-all", {.shard = Sharding::kAll}}};
+}
+
+// Ours by its name, which may end with a wire: "ours-double+int8", "local-32-4-4+int8".
+std::optional<MultiNodeOptimizerOptions> find_ours(const std::string& name) {
+  const std::size_t plus = name.find('+');
+  const std::string way = name.substr(0, plus);
+  MultiNodeOptimizerOptions options;
+  LocalSteps local;
+  int length = 0;
+  if (std::sscanf(way.c_str(), "local-%" SCNd64 "-%" SCNd64 "-%" SCNd64 "%n", &local.steps,
+                  &local.fragments, &local.delay, &length) == 3 &&
+      way.size() == static_cast<std::size_t>(length)) {
+    options.local_steps = local;
+  } else {
+    const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
+    const auto found = variants.find(way);
+    if (found == variants.end()) return std::nullopt;
+    options = found->second;
+  }
+  if (plus != std::string::npos) options.wire = name.substr(plus + 1);
+  return options;
 }
 
 // One step in two backwards of half a batch each, which one exchange ends.
@@ -247,16 +273,16 @@ class ReducerTrainer final : public ModelTrainer {
 
 std::string trainer_names() {
   return "plain, alone, ours, ours-overlap, ours-double, ours-unfused, ours-packed, ours-node, "
-         "ours-shared, ours-freed, ours-all, accumulate, shards, shards-2, sharded, wire, "
-         "reducer-gloo, reducer-ours";
+         "ours-shared, ours-freed, ours-all, local-STEPS-FRAGMENTS-DELAY (from ours on also with a "
+         "wire, such as ours+int8), accumulate, shards, shards-2, sharded, wire, reducer-gloo, "
+         "reducer-ours";
 }
 
 std::unique_ptr<Trainer> make_trainer(const std::string& name, const TrainerOptions& options,
                                       const std::shared_ptr<Communicator>& communicator) {
   if (name == "plain") return std::make_unique<PlainTrainer>(name, options);
-  const std::map<std::string, MultiNodeOptimizerOptions> variants = our_variants();
-  if (const auto how = variants.find(name); how != variants.end()) {
-    return std::make_unique<OurTrainer>(name, options, communicator, how->second);
+  if (const auto how = find_ours(name)) {
+    return std::make_unique<OurTrainer>(name, options, communicator, *how);
   }
   if (name == "alone") {
     const std::shared_ptr<Communicator> own = communicator->split(communicator->rank(), 0);

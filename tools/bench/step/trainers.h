@@ -37,6 +37,9 @@ class Trainer {
   /// zero_grad, forward, cross entropy, backward with exchange, optimizer step. x: [batch, 784]
   /// float; t: [batch] int64.
   virtual void step(const at::Tensor& x, const at::Tensor& t) = 0;
+  /// After the last step, on all ranks: what is on its way arrives, and nodes that step by
+  /// themselves meet.
+  virtual void end() {}
   /// Of this rank's copy.
   virtual std::vector<at::Tensor> parameters() const = 0;
   /// Of the last step: what the optimizer's own step() took, after a backward that exchanges. Ours
@@ -58,6 +61,8 @@ class Trainer {
 ///   ours-shared     with one copy of the parameters per node
 ///   ours-freed      and gradients freed when their means are known
 ///   ours-all        optimizers shared by all ranks (Sharding::kAll)
+///   local-H-F-D     H local steps in F fragments that have D steps to travel in
+///   all of these +WIRE   with that wire: ours+int8, ours-double+int4, local-32-4-4+int8
 ///   accumulate      ours, in two backwards of half the batch
 ///   sharded         a model of Sharded layers, and torch's optimizer for their slices
 ///   shards, shards-2   an ElasticJob with one or two shards per rank
