@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <random>
 #include <system_error>
 #include <tuple>
@@ -20,6 +21,7 @@
 #include "plugin/checkpoint/items/values.h"
 #include "plugin/checkpoint/protocol/restore.h"
 #include "plugin/checkpoint/store/generations.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/communicator/fields.h"
 
 namespace chainmail {
@@ -31,7 +33,12 @@ using internal::StateEntries;
 
 namespace {
 
-StateEntries entries_of(const CheckpointItem& item, const CheckpointState& state) {
+/// In the state of an item that is a set's, of several.
+constexpr const char* kReplicaSet = "replica set";
+
+StateEntries entries_of(const CheckpointItem& item, std::optional<int> set) {
+  CheckpointState state = item.save();
+  if (set && !state.values().empty()) state.set_integer(kReplicaSet, *set);
   StateEntries entries;
   entries.add(item.name, state);
   return entries;
@@ -93,6 +100,20 @@ void add_parts(const CheckpointItem& item, int set, Parts& parts) {
 std::uint64_t random_id() {
   std::random_device random;
   return (static_cast<std::uint64_t>(random()) << 32) | random();
+}
+
+// Where the ranks that saved have said which set they are of: what is left of `saved` for `rank` is
+// its own set's.
+void keep_own_set(SavedStates& saved, int rank, const std::vector<int>& set_of_rank) {
+  const auto says_set = [](const CheckpointState& state) { return state.has(kReplicaSet); };
+  if (std::ranges::none_of(saved.ranks, says_set)) return;
+  const int set = set_of_rank.at(static_cast<std::size_t>(rank));
+  std::erase_if(saved.ranks, [&](const CheckpointState& state) {
+    return !says_set(state) || state.integer(kReplicaSet) != set;
+  });
+  if (saved.ranks.empty()) saved.ranks.emplace_back();
+  saved.rank =
+      static_cast<int>(std::ranges::count(set_of_rank.begin(), set_of_rank.begin() + rank, set));
 }
 
 std::vector<CheckpointState> states_of(const CheckpointItem& item,
@@ -175,6 +196,17 @@ void MultiNodeCheckpointer::Impl::add(CheckpointItem item) {
   items.push_back(std::move(item));
 }
 
+std::optional<int> MultiNodeCheckpointer::Impl::own_set_of(const CheckpointItem& item) const {
+  if (place.set_count == 1 || item.job_ranks.empty()) return std::nullopt;
+  const std::vector<int>& job_ranks = communicator->impl().world_ranks;
+  const bool is_within = std::ranges::all_of(item.job_ranks, [&](int job_rank) {
+    const auto rank = std::ranges::find(job_ranks, job_rank) - job_ranks.begin();
+    return static_cast<std::size_t>(rank) < set_of_rank.size() &&
+           set_of_rank[static_cast<std::size_t>(rank)] == place.set;
+  });
+  return is_within ? std::optional(place.set) : std::nullopt;
+}
+
 void MultiNodeCheckpointer::Impl::prepare_items() {
   for (const CheckpointItem& item : items) {
     if (item.prepare) item.prepare();
@@ -228,7 +260,7 @@ void MultiNodeCheckpointer::Impl::capture(std::int64_t iteration) {
     }
     for (const CheckpointItem& item : items) {
       notice.names += item.name + ", ";
-      entries.push_back(entries_of(item, item.save()));
+      entries.push_back(entries_of(item, own_set_of(item)));
       add_parts(item, place.set, parts);
       if (item.scope == ItemScope::kCompared) {
         notice.digests.push_back(internal::file_digest(entries.back().index()));
@@ -372,7 +404,13 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
   internal::agree_on_success(
       communicator, what, internal::error_of([&] {
         for (const CheckpointItem& item : impl_->items) {
-          name_errors(item, [&] { item.load({states_of(item, *restored), communicator.rank()}); });
+          name_errors(item, [&] {
+            SavedStates saved{states_of(item, *restored), communicator.rank()};
+            if (impl_->own_set_of(item)) {
+              keep_own_set(saved, communicator.rank(), impl_->set_of_rank);
+            }
+            item.load(saved);
+          });
         }
       }));
   impl_->finish_items(what);

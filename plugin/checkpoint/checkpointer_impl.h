@@ -7,6 +7,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ struct MultiNodeCheckpointer::Impl {
   std::future<void> in_flight{};  ///< last: waits for its thread
 
   void add(internal::CheckpointItem item);
+  /// The replica set, of several, that an item is a part of.
+  std::optional<int> own_set_of(const internal::CheckpointItem& item) const;
   void prepare_items();
   /// `what` begins the errors of these.
   void finish_items(const std::string& what);

@@ -93,10 +93,10 @@ RosterOptions roster_asked_for() {
   if (FLAGS_group_memory && !FLAGS_engine) {
     throw InvalidArgument("--group_memory needs --engine: c10d's tensors are the caller's");
   }
-  if (FLAGS_wire != "native" && FLAGS_o != "avg" && !FLAGS_engine && FLAGS_kernels.empty()) {
+  if (FLAGS_wire != "native" && FLAGS_o != "avg" && FLAGS_kernels.empty()) {
     throw InvalidArgument("--wire " + FLAGS_wire + " with -o " + FLAGS_o +
-                          ": c10d's calls round means alone, and would be timed without it; use "
-                          "-o avg, or --engine");
+                          ": a group's wire rounds means alone, and calls would be timed without "
+                          "it; use -o avg");
   }
   RosterOptions options;
   options.is_engine = FLAGS_engine;

@@ -8,6 +8,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/MemoryOverlap.h>
+#include <c10/core/SymInt.h>
 #include <torch/library.h>
 
 #include <array>
@@ -32,9 +33,10 @@ constexpr std::array<IntegerVariant, 2> kIntegerVariants = {{
     {"int4_all_reduce_", ops::WireFormat::kInt4},
 }};
 
-// What needs no group. Sizes may be symbols here, while torch.compile looks.
+// What needs no group. Sizes may be symbols here, while torch.compile looks, and so may the count,
+// which changes in each step.
 ops::ReduceOp check_integer_call(const IntegerVariant& variant, const at::Tensor& input,
-                                 const at::Tensor& residual, std::int64_t exchanges,
+                                 const at::Tensor& residual, const c10::SymInt& exchanges,
                                  const std::string& reduce_op) {
   TORCH_CHECK_VALUE(reduce_op == "sum" || reduce_op == "avg", "chainmail: ", variant.name,
                     " takes sums and means, \"sum\" or \"avg\", not \"", reduce_op, "\"");
@@ -51,14 +53,15 @@ ops::ReduceOp check_integer_call(const IntegerVariant& variant, const at::Tensor
   TORCH_CHECK_VALUE(residual.is_contiguous(), "chainmail: ", variant.name,
                     ": the residual is not contiguous, and its elements belong to those of the "
                     "tensor one by one: keep one that torch.zeros(2, tensor.numel()) has made");
-  TORCH_CHECK_VALUE(exchanges >= 0, "chainmail: ", variant.name,
+  const auto known = exchanges.maybe_as_int();
+  TORCH_CHECK_VALUE(known.value_or(0) >= 0, "chainmail: ", variant.name,
                     ": exchanges counts the calls since the residual was zeros, and is ",
                     exchanges);
   return ops::parse_reduce_op(reduce_op);
 }
 
 void reduce_as_integers(const IntegerVariant& variant, const at::Tensor& input,
-                        const at::Tensor& residual, std::int64_t exchanges,
+                        const at::Tensor& residual, const c10::SymInt& exchanges,
                         const std::string& reduce_op, const std::string& group_name) {
   const ops::ReduceOp op = check_integer_call(variant, input, residual, exchanges, reduce_op);
   const at::MemOverlapStatus overlap = at::get_overlap_status(input, residual);
@@ -66,23 +69,25 @@ void reduce_as_integers(const IntegerVariant& variant, const at::Tensor& input,
       overlap != at::MemOverlapStatus::Full && overlap != at::MemOverlapStatus::Partial,
       "chainmail: ", variant.name, ": tensor and residual share memory, and each is written to");
   find_backend(group_name)
-      ->all_reduce(input, op, std::nullopt, variant.wire,
-                   ChainmailBackend::Feedback{residual, static_cast<std::uint64_t>(exchanges)});
+      ->all_reduce(
+          input, op, std::nullopt, variant.wire,
+          ChainmailBackend::Feedback{
+              residual, static_cast<std::uint64_t>(exchanges.guard_int(__FILE__, __LINE__))});
   mark_written(input);
   mark_written(residual);
 }
 
 void reduce_as_integers_meta(const IntegerVariant& variant, const at::Tensor& input,
-                             const at::Tensor& residual, std::int64_t exchanges,
+                             const at::Tensor& residual, const c10::SymInt& exchanges,
                              const std::string& reduce_op, const std::string& /*group_name*/) {
   static_cast<void>(check_integer_call(variant, input, residual, exchanges, reduce_op));
 }
 
-using IntegerCall = void(const at::Tensor&, const at::Tensor&, std::int64_t, const std::string&,
+using IntegerCall = void(const at::Tensor&, const at::Tensor&, c10::SymInt, const std::string&,
                          const std::string&);
 
 void reduce_without_gradient(const IntegerVariant& variant, const at::Tensor& input,
-                             const at::Tensor& residual, std::int64_t exchanges,
+                             const at::Tensor& residual, const c10::SymInt& exchanges,
                              const std::string& reduce_op, const std::string& group_name) {
   TORCH_CHECK(!c10::GradMode::is_enabled() || (!input.requires_grad() && !residual.requires_grad()),
               "chainmail: ", variant.name,
@@ -101,7 +106,7 @@ void implement_integers(torch::Library& library, Function function) {
   for (const IntegerVariant& variant : kIntegerVariants) {
     library.impl(variant.name,
                  [&variant, function](const at::Tensor& input, const at::Tensor& residual,
-                                      std::int64_t exchanges, const std::string& reduce_op,
+                                      c10::SymInt exchanges, const std::string& reduce_op,
                                       const std::string& group_name) {
                    function(variant, input, residual, exchanges, reduce_op, group_name);
                  });
@@ -114,7 +119,7 @@ TORCH_LIBRARY_FRAGMENT(chainmail, library) {
   const std::vector<at::Tag> tags{at::Tag::pt2_compliant_tag};
   for (const IntegerVariant& variant : kIntegerVariants) {
     library.def((std::string(variant.name) +
-                 "(Tensor(a!) input, Tensor(b!) residual, int exchanges, str reduce_op, str "
+                 "(Tensor(a!) input, Tensor(b!) residual, SymInt exchanges, str reduce_op, str "
                  "group_name) -> ()")
                     .c_str(),
                 tags);

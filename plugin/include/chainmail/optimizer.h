@@ -96,8 +96,8 @@ struct MultiNodeOptimizerOptions {
   /// thousand steps. Unset: as the communicator's allreduce_grad_dtype says. What the integer wires
   /// round away of a gradient is added to later ones, so that no more than one or two roundings are
   /// ever missing; parameters of one dimension, or of fewer than 1024 elements, travel as they are.
-  /// Those wires are for CPUs, not for "naive", kAll, a job of shards, or where ranks own whole
-  /// parameters. What they have kept is in checkpoints.
+  /// Those wires and "auto" are for CPUs, not for "naive", kAll, a job of shards, or where ranks
+  /// own whole parameters. What they have kept is in checkpoints.
   std::optional<std::string> wire = std::nullopt;
   /// Gradients are averaged inside each node only, and what nodes have changed every few steps. All
   /// that looks at means (clipping, skip_nonfinite, loss_scaler, StepResult) does so by node. The

@@ -5,6 +5,7 @@
 import contextlib
 import math
 import mmap
+import os
 import queue
 import threading
 import weakref
@@ -49,9 +50,9 @@ class IntegerWire:
 
     `group` is the one of the DDP model, None for the default. Its calls go through a group of the
     same ranks of their own, beside those of backward: `calls`, made by new_group on all ranks of
-    the job, or one that is made here, with `timeout`, which is collective over `group`. Takes
-    (1 + 1/N)/P of the gradients' memory for N nodes of P ranks, with the algorithm two_dimensional.
-    One for each model; close() frees a group that was made here.
+    the job. For a group of all ranks it can be left out: one is made here, with `timeout`, which is
+    collective. Takes (1 + 1/N)/P of the gradients' memory for N nodes of P ranks, with the algorithm
+    two_dimensional. One for each model; close() frees a group that was made here.
     """
 
     def __init__(self, wire="int8", group=None, calls=None, timeout=None):
@@ -63,7 +64,10 @@ class IntegerWire:
                              f"one is of {dist.get_backend(self._ddp_group)!r}: take mean_hook, or "
                              f"init_process_group({NAME!r})")
         self._reduce = getattr(torch.ops.chainmail, f"{wire}_all_reduce_")
-        self._group = calls if calls is not None else _like(self._ddp_group, timeout)
+        if calls is not None:
+            self._group = _checked_calls(calls, self._ddp_group)
+        else:
+            self._group = _of_all_ranks(self._ddp_group, timeout)
         self._is_own = calls is None
         self._buckets = {}  # by DDP's index
         self._owed = {}  # by id of a parameter, and shaped like it: parts of a mean
@@ -106,8 +110,8 @@ class IntegerWire:
 
         For a checkpoint of each rank; all of them together have lost nothing. Changes nothing.
         """
-        owed = {key: value.clone() for key, value in self._owed.items()}
         self._worker.wait()
+        owed = {key: value.clone() for key, value in self._owed.items()}
         for bucket in self._buckets.values():
             bucket.add_to(owed)
         return {name: owed[id(parameter)]
@@ -147,27 +151,34 @@ class IntegerWire:
         return made
 
     def _pay(self, bucket, known):
+        """Adds to this rank's gradients what it owes. Returns that, by keys of the bucket."""
+        paid = {}
         for key, place in known.places.items():
             owed = self._owed.pop(key, None)
             if owed is not None:  # of a mean, of which a rank's gradient is a part
                 _part(bucket.buffer(), place).add_(owed, alpha=self._group.size())
+                paid[key] = owed
+        return paid
 
     @torch.no_grad()
-    def _average(self, known, buffer, small):
+    def _average(self, known, buffer, small, paid):
         flat = torch.cat([gradient.reshape(-1) for gradient in small]) if small else None
         for gradient in small:
             gradient.zero_()
         exchanges = known.exchanges
         known.exchanges += 1
         self._reduce(buffer, known.residual, exchanges, "avg", self._group.group_name)
-        if flat is None:
-            return
-        dist.all_reduce(flat, group=self._group)  # a sum, which no group rounds
-        flat.div_(self._group.size())
-        begin = 0
-        for gradient in small:
-            gradient.copy_(flat[begin:begin + gradient.numel()].view_as(gradient))
-            begin += gradient.numel()
+        if flat is not None:
+            dist.all_reduce(flat, group=self._group)  # a sum, which no group rounds
+            flat.div_(self._group.size())
+            begin = 0
+            for gradient in small:
+                gradient.copy_(flat[begin:begin + gradient.numel()].view_as(gradient))
+                begin += gradient.numel()
+        for key, owed in paid.items():  # what a mean that is not finite has not brought
+            is_lost = ~_part(buffer, known.places[key]).isfinite()
+            if is_lost.any():
+                self._owed[key] = owed * is_lost
 
 
 class _Bucket:
@@ -199,6 +210,7 @@ class _Worker:
         self._calls = queue.SimpleQueue()
         self._lock = threading.RLock()  # end() may be called in any call, by the collector
         self._has_ended = False
+        self._process = os.getpid()
         self._thread = threading.Thread(target=self._run, name="chainmail_wire", daemon=True)
         self._thread.start()
 
@@ -212,6 +224,10 @@ class _Worker:
 
     def call(self, function):
         """False after end(), which makes all calls before it."""
+        if os.getpid() != self._process:
+            raise RuntimeError("chainmail.IntegerWire: this process was forked from the one that made it, "
+                               "and has neither its thread nor its connections: make groups and an "
+                               "IntegerWire in each process")
         with self._lock:
             if not self._has_ended:
                 self._calls.put(function)
@@ -226,6 +242,8 @@ class _Worker:
 
     def end(self, group):
         """At the latest when the interpreter ends, when nobody waits for the calls any more."""
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._has_ended = True
             self._calls.put(None)
@@ -237,23 +255,32 @@ class _Worker:
             self._thread.join(10)
 
 
-def _like(group, timeout):
-    """A new group of the same ranks, which alone call this."""
+def _of_all_ranks(group, timeout):
+    """A new group of the ranks of `group`, which are those of the job."""
+    if group.size() != dist.get_world_size():
+        raise ValueError("chainmail.IntegerWire: a group of some ranks needs a second one of the same ranks "
+                         f"for its calls: dist.new_group({dist.get_process_group_ranks(group)}, "
+                         f"backend={NAME!r}), on all ranks of the job, passed as calls=")
     known = [None] * group.size()
-    # new_group names groups that not all ranks make by how many a rank has seen.
-    dist.all_gather_object(known, len(dist.distributed_c10d._world.pg_names), group)
+    # new_group names groups by how many a rank has seen.
+    dist.all_gather_object(known, dist.distributed_c10d._world.group_count, group)
     if len(set(known)) > 1:
-        raise ValueError("chainmail.IntegerWire: the ranks of the group are in different numbers of "
-                         "other groups, so that they cannot name a new one: make one of the same "
-                         "ranks by new_group, on all ranks of the job, and pass it as calls=")
-    is_whole = group.size() == dist.get_world_size()
-    try:
-        return dist.new_group(dist.get_process_group_ranks(group), timeout=timeout, backend=NAME,
-                              use_local_synchronization=not is_whole)
-    except ValueError as error:  # the same on all of them
-        raise ValueError("chainmail.IntegerWire: torch gives a new group of these ranks a name that an "
-                         "older one has, since a group was destroyed in between: make one by "
-                         "new_group, on all ranks of the job, and pass it as calls=") from error
+        raise ValueError("chainmail.IntegerWire: ranks have seen different numbers of groups, so that they "
+                         "cannot name a new one; call new_group on all ranks, members or not")
+    return dist.new_group(dist.get_process_group_ranks(group), timeout=timeout, backend=NAME)
+
+
+def _checked_calls(calls, group):
+    calls = own_group(calls, "IntegerWire")
+    ranks, wanted = dist.get_process_group_ranks(calls), dist.get_process_group_ranks(group)
+    if ranks != wanted or NAME not in str(dist.get_backend_config(calls)):
+        raise ValueError(f"chainmail.IntegerWire: calls= is a group of ranks {ranks} of the backend "
+                         f"{dist.get_backend(calls)!r}, and takes one of ranks {wanted}, those of the "
+                         f"model's group, in their order, of {NAME!r}")
+    if calls == group:
+        raise ValueError("chainmail.IntegerWire: calls= is the model's own group, where calls beside those "
+                         "of backward would come in another order on each rank; make a second one")
+    return calls
 
 
 def _is_dense(parameter):
@@ -301,7 +328,7 @@ def integer_hook(wire, bucket):
         return mean_hook(wire._ddp_group, bucket)
     with torch.no_grad():
         known = wire._bucket(bucket)
-        wire._pay(bucket, known)
+        paid = wire._pay(bucket, known)
     small = [gradient for gradient, parameter in zip(bucket.gradients(), bucket.parameters())
              if parameter.dim() <= 1 or parameter.numel() < _LEAST_ROUNDED]
     done = torch.futures.Future()
@@ -309,7 +336,7 @@ def integer_hook(wire, bucket):
     def average():
         error = None
         try:
-            wire._average(known, buffer, small)
+            wire._average(known, buffer, small, paid)
         except Exception as failure:
             error = failure
         done.set_result((error,))

@@ -7,7 +7,6 @@
 
 #include <ATen/ATen.h>
 
-#include "base/bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 
 namespace chainmail::internal {
@@ -32,20 +31,12 @@ const std::string& LocalResiduals::name_of(const OuterFragment::Piece& piece) co
 // nothing depends on which gradients travel together.
 std::string LocalResiduals::layout() const {
   if (!stepping_->is_local()) return gradients_.layout() + ", " + stepping_->describe_exchanges();
-  const ops::Group& group = *model_->communicator().impl().group;
-  StreamHash hash;
-  const auto add = [&](std::uint64_t number) { hash.add(std::to_string(number) + ' '); };
-  for (int rank = 0; rank < group.size(); ++rank) {
-    add(static_cast<std::uint64_t>(group.topology().node_of(rank)));
-  }
-  add(static_cast<std::uint64_t>(group.options().algorithm));
-  add(group.options().chunk_bytes);
+  LayoutHash hash(*model_->communicator().impl().group);
   for (const NamedTensor& parameter : model_->gradients().parameters()) {
-    hash.add(parameter.name + ' ');
-    add(static_cast<std::uint64_t>(parameter.tensor.numel()));
+    hash.add(parameter.name);
+    hash.add(static_cast<std::uint64_t>(parameter.tensor.numel()));
   }
-  return group.topology().describe() + ", " + stepping_->describe_exchanges() + ", " +
-         to_hex(hash.value());
+  return hash.describe(stepping_->describe_exchanges() + ", ");
 }
 
 std::vector<std::int64_t> LocalResiduals::exchanges() const {

@@ -43,6 +43,20 @@ std::uint64_t digest_of(const std::vector<OuterFragment::Piece>& pieces) {
   return hash.value();
 }
 
+// What the model has by the name of `buffer` now: a forward may put another one in its place.
+at::Tensor in_place_of(const at::Tensor& buffer, const std::vector<NamedTensor>& before,
+                       const std::vector<NamedTensor>& now) {
+  const auto named = std::ranges::find_if(
+      before, [&](const NamedTensor& other) { return other.tensor.is_same(buffer); });
+  if (named == before.end()) return buffer;
+  const auto found = std::ranges::find(now, named->name, &NamedTensor::name);
+  const bool fits = found != now.end() && found->tensor.sizes() == buffer.sizes() &&
+                    found->tensor.scalar_type() == buffer.scalar_type() &&
+                    found->tensor.device() == buffer.device() &&
+                    why_not_writable(found->tensor).empty();
+  return fits ? found->tensor : buffer;
+}
+
 // When one of them ends, ranks may wait in the others for some that know. As long as `token` lives.
 void tie_ends(const std::vector<std::shared_ptr<ops::Group>>& groups,
               const std::weak_ptr<const char>& token) {
@@ -146,6 +160,18 @@ std::vector<std::vector<FragmentRow>> LocalStepping::cut(
   return rows;
 }
 
+void LocalStepping::check(const std::vector<NamedTensor>& parameters) const {
+  check_parameters(parameters);
+  static_cast<void>(cut(parameters));
+}
+
+void LocalStepping::check_begun() const {
+  if (!is_local() || has_begun_) return;
+  throw InvalidArgument(
+      "local_steps: the last synchronize() has failed, and nodes have nothing in common to go on "
+      "from: call it again before step() and flush()");
+}
+
 void LocalStepping::begin(const std::vector<NamedTensor>& parameters) {
   check_parameters(parameters);
   auto rows = cut(parameters);
@@ -161,6 +187,7 @@ void LocalStepping::begin(const std::vector<NamedTensor>& parameters) {
                             wire_);
   }
   is_common_.assign(fragments_.size(), 1);
+  has_begun_ = true;
   if (communicator_->rank() == 0) {
     LogMessage(LogLevel::kInfo) << "every node steps by itself from step " << steps_ << " on; "
                                 << describe(options_);
@@ -220,8 +247,9 @@ void LocalStepping::complete(const OuterRule& rule) {
 // Running statistics, of which every rank has its own. Never rounded.
 void LocalStepping::send_buffers(const FragmentNumber& number) {
   const at::NoGradGuard no_grad;
+  sent_buffers_ = collect_buffers(model_);
   std::vector<at::Tensor> all;
-  for (const NamedTensor& buffer : collect_buffers(model_)) {
+  for (const NamedTensor& buffer : sent_buffers_) {
     if (buffer.tensor.is_floating_point() && buffer.tensor.numel() > 0) {
       all.push_back(buffer.tensor);
     }
@@ -245,11 +273,14 @@ void LocalStepping::send_buffers(const FragmentNumber& number) {
 }
 
 void LocalStepping::complete_buffers() {
+  const std::vector<NamedTensor> now = collect_buffers(model_);
   for (BufferMean& mean : buffers_) {
     mean.operation->wait();
+    for (at::Tensor& buffer : mean.buffers) buffer = in_place_of(buffer, sent_buffers_, now);
     unpack(mean.flat, mean.buffers);
   }
   buffers_.clear();
+  sent_buffers_.clear();
 }
 
 bool LocalStepping::flush() {
@@ -278,9 +309,11 @@ void LocalStepping::drop() {
     for (OuterFragment& fragment : fragments_) fragment.drop();
     for (BufferMean& mean : buffers_) mean.operation->wait();
     buffers_.clear();
+    sent_buffers_.clear();
     travelling_.reset();
   });
   fragments_.clear();
+  has_begun_ = false;
 }
 
 void LocalStepping::set_counts(const Counts& counts) noexcept {

@@ -46,6 +46,11 @@ class LocalStepping {
   const std::shared_ptr<Communicator>& node() const noexcept { return node_; }
   const std::shared_ptr<Communicator>& cross() const noexcept { return cross_; }
 
+  /// Throws what begin() would. Local.
+  void check(const std::vector<NamedTensor>& parameters) const;
+  /// Throws InvalidArgument where nodes step by themselves and begin() has not been reached since
+  /// drop(). Local.
+  void check_begun() const;
   /// From now on of `parameters`, which are equal on all ranks. The outer optimizer's momentum is
   /// zero. Exchanges under way must have ended.
   /// @throws InvalidArgument  parameters that cannot be cut, or fewer elements than fragments
@@ -108,10 +113,12 @@ class LocalStepping {
   std::shared_ptr<Communicator> node_;   ///< the ranks of this node
   std::shared_ptr<Communicator> cross_;  ///< those with the same slice on all nodes
   std::vector<OuterFragment> fragments_;
+  bool has_begun_ = false;                 ///< with parameters that are still the model's
   std::vector<char> is_common_;            ///< of each fragment: parameters are the common values
   std::optional<std::size_t> travelling_;  ///< the fragment that is on its way
   std::int64_t sent_after_ = 0;            ///< local steps before it was sent
   std::vector<BufferMean> buffers_;        ///< on their way
+  std::vector<NamedTensor> sent_buffers_;  ///< all of the model's then
   std::int64_t steps_ = 0;
   std::int64_t rounds_ = 0;
   /// While it lives, an end of one of the three groups is that of all. Goes before them.

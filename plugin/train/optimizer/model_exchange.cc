@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <charconv>
+#include <exception>
 #include <iterator>
 #include <numeric>
 #include <string>
@@ -15,9 +16,7 @@
 #include <c10/util/StringUtil.h>
 
 #include "base/log.h"
-#include "plugin/job/torch_group.h"
 #include "plugin/train/communicator/communicator_impl.h"
-#include "plugin/train/communicator/parts.h"
 #include "plugin/train/local_steps/schedule.h"
 #include "plugin/train/sharding/memory_ties.h"
 #include "plugin/train/shards/shard_progress.h"
@@ -26,10 +25,6 @@
 namespace chainmail::internal {
 
 namespace {
-
-/// With the wire "auto": smaller buckets travel as they are.
-constexpr std::int64_t kLeastRoundedBytes = std::int64_t{256} << 10;
-constexpr std::uint64_t kStepsBetweenChoices = 1000;
 
 std::int64_t default_bucket_bytes(const std::vector<NamedTensor>& parameters) {
   std::int64_t total = 0;
@@ -134,21 +129,11 @@ ModelExchange::ModelExchange(std::shared_ptr<Communicator> communicator,
                              MultiNodeOptimizerOptions options, torch::optim::Optimizer* optimizer)
     : communicator_(std::move(communicator)),
       options_(std::move(options)),
-      chooses_wire_(options_.wire == kAutoWire),
       optimizer_(optimizer),
       taker_(std::make_shared<const GradientTaker>(
           GradientTaker{optimizer != nullptr, options_.shard != Sharding::kNone})) {
-  if (chooses_wire_ && parse_torch_backend(communicator_->name())) {
-    throw InvalidArgument("wire = \"auto\": communicator '" + communicator_->name() +
-                          "' is torch's own and sends gradients as they are; use one of "
-                          "Chainmail's own");
-  }
+  if (options_.wire == kAutoWire) auto_.emplace(*communicator_);
   if (ShardProgress* const shards = communicator_->impl().shards.get()) {
-    if (chooses_wire_) {
-      throw InvalidArgument(
-          "wire = \"auto\": in a job of shards bits do not depend on how long steps take; name a "
-          "wire, such as \"float16\"");
-    }
     shards->models.push_back(this);
   }
 }
@@ -161,7 +146,7 @@ ModelExchange::~ModelExchange() {
 
 void ModelExchange::enter_world() {
   steps_ = 0;
-  next_choice_ = kStepsBeforeChoice;
+  if (auto_) auto_->begin(steps_);
   make_exchange(std::vector<NamedTensor>(trainable_), {});
 }
 
@@ -221,9 +206,10 @@ void ModelExchange::use_slices(SliceKind kind, bool keeps_order, SliceListener l
   listener_ = std::move(listener);
 }
 
-void ModelExchange::adopt_all() {
+void ModelExchange::adopt_all(const std::function<void()>& before) {
   check_no_means();
   Found found = examine();
+  if (before) before();
   known_.clear();  // so that all counts as new
   adopt(std::move(found));
 }
@@ -249,6 +235,7 @@ ModelExchange::Found ModelExchange::examine() {
   for (std::string& line : describe_training_state(found.parameters, found.buffers, optimizer_)) {
     described.push_back(std::move(line));
   }
+  if (auto_) AutoWire::describe(found.trainable, described);
   const std::vector<NamedTensor>& untied =
       options_.share_parameters ? found.parameters : found.trainable;
   std::string tied;
@@ -262,7 +249,7 @@ ModelExchange::Found ModelExchange::examine() {
   if (taken) described.push_back("parameter '" + *taken + "' of another multi-node optimizer");
   // Where others see it that still average gradients.
   for (const auto& some : {averaged_over_, compared_over_}) {
-    if (some) compare_between_ranks(*some, described, described_);
+    if (some) compare_among_some(*some, described);
   }
   compare_between_ranks(*communicator_, described, described_);
   if (taken) {
@@ -273,6 +260,8 @@ ModelExchange::Found ModelExchange::examine() {
         "give each parameters of its own, with .model as the part that it trains, or without, or "
         "end the other one before");
   }
+  if (auto_) AutoWire::check(found.trainable);
+  if (listener_.check) listener_.check(found.trainable);
   check_receivable("parameter", found.parameters);
   check_receivable("buffer", found.buffers);
   if (!tied.empty()) {
@@ -283,6 +272,16 @@ ModelExchange::Found ModelExchange::examine() {
   described_ = std::move(described);
   if (options_.shard != Sharding::kNone) untied_ = untied;
   return found;
+}
+
+// The others, which have found nothing among themselves, would learn only that these have gone.
+void ModelExchange::compare_among_some(Communicator& some, const std::vector<std::string>& lines) {
+  try {
+    compare_between_ranks(some, lines, described_);
+  } catch (const MismatchError&) {
+    communicator_->impl().group->abort(std::current_exception());
+    throw;
+  }
 }
 
 // A DistributedModel loses nothing: what it has averaged is averaged again, or not at all by it.
@@ -341,7 +340,7 @@ void ModelExchange::adopt(Found found) {
   if (listener_.after_broadcast) listener_.after_broadcast(found.trainable);
   known_ = std::move(now);
   order_.clear();
-  next_choice_ = steps_ + kStepsBeforeChoice;
+  if (auto_) auto_->begin(steps_);
   make_exchange(std::move(found.trainable), {});
   knows_order_ = !learns_order();
   signature_ = parameter_signature(options_.model, optimizer_);
@@ -361,9 +360,9 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   how.is_over_nodes = options_.shard == Sharding::kAll;
   how.frees_gradients = options_.free_gradients;
   how.taker = taker_;
-  if (chooses_wire_) {
-    how.wire = chosen_wire_;
-    how.least_rounded_bytes = kLeastRoundedBytes;
+  if (auto_) {
+    how.wire = auto_->wire();
+    how.least_rounded_bytes = AutoWire::kLeastRoundedBytes;
   } else if (options_.wire) {
     how.wire = ops::parse_wire_format(*options_.wire);
   }
@@ -431,48 +430,16 @@ void ModelExchange::take_observed_order() {
   make_exchange(exchange_->parameters(), std::move(order));
 }
 
-bool ModelExchange::is_on_cpu() const {
-  return std::ranges::all_of(trainable_,
-                             [](const NamedTensor& named) { return named.tensor.is_cpu(); });
-}
-
 std::optional<ops::WireFormat> ModelExchange::choose_wire() {
-  if (!chooses_wire_ || averaged_over().inter_size() == 1) return std::nullopt;
-  if (steps_ + kStepsBeforeChoice / 2 == next_choice_) {
-    measured_since_ = std::chrono::steady_clock::now();
-    known_times_ = exchange_->times();
-  }
-  if (steps_ != next_choice_) return std::nullopt;
-  next_choice_ += kStepsBetweenChoices;
-  const GradientExchange::Times& now = exchange_->times();
-  const WireTimes own{
-      .steps = kStepsBeforeChoice / 2,
-      .step =
-          std::chrono::duration<double>(std::chrono::steady_clock::now() - measured_since_).count(),
-      .waited = (now.waited - known_times_.waited).count(),
-      .travelled = (now.travelled - known_times_.travelled).count()};
+  if (!auto_) return std::nullopt;
   const std::size_t bytes = exchange_->bytes() / (options_.double_buffering ? 2 : 1);
-  // Who waits least is the last one to come, and waits for bytes alone.
-  std::vector<WireTimes> all(static_cast<std::size_t>(communicator_->size()));
-  all_gather(*communicator_->impl().group, &own, all.data(), sizeof own,
-             label_of("times of steps"));
-  const WireTimes& times = *std::ranges::min_element(all, {}, &WireTimes::waited);
-  const ops::WireFormat best = internal::choose_wire(times, bytes, chosen_wire_, is_on_cpu());
-  const auto chosen =
-      ops::parse_wire_format(communicator_->bcast_obj(std::string(ops::to_string(best))));
-  if (communicator_->rank() == 0) {
-    LogMessage(LogLevel::kInfo) << "wire auto: " << describe(times, bytes) << "; they travel as "
-                                << ops::to_string(chosen) << " from now on";
-  }
-  if (chosen == chosen_wire_) return std::nullopt;
-  return chosen;
+  return auto_->choose(averaged_over(), *exchange_, bytes, steps_);
 }
 
 void ModelExchange::use_wire(ops::WireFormat wire) {
-  // As a checkpoint of a job on CPUs says.
-  chosen_wire_ = ops::is_in_blocks(wire) && !is_on_cpu() ? ops::WireFormat::kFloat16 : wire;
+  if (wire == auto_->wire()) return;
+  auto_->use(wire, steps_);
   renew_exchange();
-  next_choice_ = steps_ + kStepsBetweenChoices;
 }
 
 void ModelExchange::use_order(std::vector<std::size_t> order) {

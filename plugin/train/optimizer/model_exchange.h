@@ -8,7 +8,6 @@
 
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -21,6 +20,7 @@
 
 #include "plugin/train/gradients/gradient_exchange.h"
 #include "plugin/train/optimizer/parameter_list.h"
+#include "plugin/train/wire/auto_wire.h"
 
 namespace chainmail::internal {
 
@@ -38,14 +38,17 @@ class ModelExchange {
   ModelExchange(const ModelExchange&) = delete;
   ModelExchange& operator=(const ModelExchange&) = delete;
 
-  /// Gives every rank the parameters and buffers of rank 0, and creates a new exchange.
-  void adopt_all();
+  /// Gives every rank the parameters and buffers of rank 0, and creates a new exchange. Calls
+  /// `before` first, once nothing can be refused any more.
+  void adopt_all(const std::function<void()>& before = {});
   /// After the model has changed: the same for what is new. First it calls `use_last` when a mean
   /// was on its way, which is that of the old parameters; this rank's own gradients stay. True when
   /// it has called.
   bool follow_model(const std::function<void()>& use_last);
   /// Called on all ranks.
   struct SliceListener {
+    /// Of parameters that are equal on all ranks: throws what refuses them.
+    std::function<void(const std::vector<NamedTensor>&)> check;
     std::function<void()> before_change;     ///< of the buckets, and with them the slices
     std::function<void()> before_broadcast;  ///< of rank 0's parameters
     std::function<void(const std::vector<NamedTensor>&)> after_broadcast;  ///< with trainable ones
@@ -81,10 +84,10 @@ class ModelExchange {
   [[nodiscard]] std::optional<ops::WireFormat> choose_wire();
   /// Local: what has been chosen last, or gradients travel as they are; nothing with other wires.
   [[nodiscard]] std::optional<ops::WireFormat> chosen_wire() const noexcept {
-    return chooses_wire_ ? std::optional(chosen_wire_) : std::nullopt;
+    return auto_ ? std::optional(auto_->wire()) : std::nullopt;
   }
-  /// With the wire "auto", between two steps, without a mean on its way. The next choice is a
-  /// thousand steps away.
+  /// With the wire "auto", between two steps, without a mean on its way. Where it is another one
+  /// than now the next choice is a thousand steps away.
   void use_wire(ops::WireFormat wire);
   /// Local: in a job of shards throws InvalidArgument that names `call`, unless its step is being
   /// committed. With `or_between`, also when no step is under way.
@@ -107,7 +110,6 @@ class ModelExchange {
   bool is_current();
   bool has_new_tie();
   /// What the ranks have now, once they have found that it is the same.
-  static constexpr std::uint64_t kStepsBeforeChoice = 16;  ///< half of them measured
   struct Found {
     std::vector<NamedTensor> parameters;
     std::vector<NamedTensor> trainable;
@@ -118,7 +120,7 @@ class ModelExchange {
   Communicator& averaged_over() const noexcept;
   bool overlaps() const;
   bool learns_order() const;
-  bool is_on_cpu() const;
+  void compare_among_some(Communicator& some, const std::vector<std::string>& lines);
   void check_no_means() const;
   void adopt(Found found);
   void make_exchange(std::vector<NamedTensor> trainable, std::vector<std::size_t> order);
@@ -128,11 +130,7 @@ class ModelExchange {
   double parts_ = 1;                             ///< parts_of_mean() of exchange_
   std::shared_ptr<Communicator> compared_over_;  ///< besides; null: nothing
   MultiNodeOptimizerOptions options_;
-  bool chooses_wire_;
-  ops::WireFormat chosen_wire_ = ops::WireFormat::kNative;
-  std::uint64_t next_choice_ = kStepsBeforeChoice;
-  std::chrono::steady_clock::time_point measured_since_;  ///< with what was known then
-  GradientExchange::Times known_times_;
+  std::optional<AutoWire> auto_;  ///< none with another wire
   torch::optim::Optimizer* optimizer_;
   std::shared_ptr<const GradientTaker> taker_;  ///< this
   std::vector<std::uintptr_t> signature_;       ///< of what the exchange was made for

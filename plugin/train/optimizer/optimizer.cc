@@ -79,7 +79,8 @@ void MultiNodeOptimizer::Impl::use_slices() {
   // State that moves is on every rank for a moment, which is not what gradients are freed for.
   const bool keeps_order = !slices->can_move_state() || options().free_gradients;
   model.use_slices(slices->kind(), keeps_order,
-                   {.before_change =
+                   {.check = {},
+                    .before_change =
                         [this] {
                           slices->gather_state(model.gradients());
                           slices->forget_slices();
@@ -96,14 +97,16 @@ void MultiNodeOptimizer::Impl::use_local_steps() {
   if (options().wire) wire = ops::parse_wire_format(*options().wire);
   local = std::make_unique<internal::LocalStepping>(model.communicator(), *options().local_steps,
                                                     wire, options().model);
-  model.use_slices(internal::SliceKind::kNone, /*keeps_order=*/false,
-                   {.before_change = {},
-                    .before_broadcast = [this] { local->flush(); },
-                    .after_broadcast =
-                        [this](const std::vector<NamedTensor>& trainable) {
-                          local->begin(trainable);
-                          if (local->is_local()) model.average_over(local->node(), local->cross());
-                        }});
+  model.use_slices(
+      internal::SliceKind::kNone, /*keeps_order=*/false,
+      {.check = [this](const std::vector<NamedTensor>& trainable) { local->check(trainable); },
+       .before_change = {},
+       .before_broadcast = [this] { local->flush(); },
+       .after_broadcast =
+           [this](const std::vector<NamedTensor>& trainable) {
+             local->begin(trainable);
+             if (local->is_local()) model.average_over(local->node(), local->cross());
+           }});
 }
 
 // A mean on its way travels in the buckets of before.
@@ -213,8 +216,9 @@ MultiNodeOptimizer::MultiNodeOptimizer(std::unique_ptr<torch::optim::Optimizer> 
 MultiNodeOptimizer::~MultiNodeOptimizer() = default;
 
 void MultiNodeOptimizer::synchronize() {
-  if (impl_->local) impl_->local->drop();
-  impl_->model.adopt_all();
+  impl_->model.adopt_all([this] {
+    if (impl_->local) impl_->local->drop();
+  });
   Communicator& communicator = impl_->model.communicator();
   const bool is_root = communicator.rank() == 0;
   const std::string state = communicator.bcast_obj(
@@ -251,6 +255,7 @@ void MultiNodeOptimizer::allreduce_grad() {
 StepResult MultiNodeOptimizer::step() {
   Impl& impl = *impl_;
   impl.model.check_turn("step()");
+  if (impl.local) impl.local->check_begun();
   const double scale = impl.scale();
   const bool has_applied_last = impl.follow_model();
   impl.model.gradients().require();
@@ -275,6 +280,7 @@ StepResult MultiNodeOptimizer::step() {
 
 bool MultiNodeOptimizer::flush() {
   if (impl_->local) {
+    impl_->local->check_begun();
     const bool has_changed = impl_->local->flush();
     if (has_changed) zero_grad();
     return has_changed;

@@ -32,8 +32,9 @@ std::string describe(const NamedTensor& named) {
   return text.str();
 }
 
-// Of each rank its host, then its lines.
-std::string describe_difference(const std::vector<std::vector<std::string>>& ranks) {
+// Of each rank its host, then its lines. `numbers` are those of the ranks in the job.
+std::string describe_difference(const std::vector<std::vector<std::string>>& ranks,
+                                const std::vector<int>& numbers) {
   const std::vector<std::string>& first = ranks.front();
   const auto line_of = [](const std::vector<std::string>& lines, std::size_t i) {
     return i < lines.size() ? "'" + lines[i] + "'" : std::string("nothing there");
@@ -46,8 +47,9 @@ std::string describe_difference(const std::vector<std::vector<std::string>>& ran
     while (i < std::max(first.size(), other.size()) && line_of(first, i) == line_of(other, i)) ++i;
     if (i < std::max(first.size(), other.size()) && (differs.empty() || i < best_line)) {
       best_line = i;
-      differs = "rank 0 on " + first.at(0) + " has " + line_of(first, i) + ", rank " +
-                std::to_string(r) + " on " + other.at(0) + " has " + line_of(other, i);
+      differs = "rank " + std::to_string(numbers.at(0)) + " on " + first.at(0) + " has " +
+                line_of(first, i) + ", rank " + std::to_string(numbers.at(r)) + " on " +
+                other.at(0) + " has " + line_of(other, i);
     }
   }
   if (best_line < first.size() && first[best_line].starts_with(kOptionLine)) {
@@ -191,7 +193,8 @@ void compare_between_ranks(Communicator& communicator, const std::vector<std::st
   if (std::ranges::count(hashes, hashes.front()) == communicator.size()) return;
   std::vector<std::string> own{communicator.impl().world->host()};
   own.insert(own.end(), lines.begin(), lines.end());
-  fail_on_all_ranks(communicator, describe_difference(communicator.allgather_obj(own)));
+  fail_on_all_ranks(communicator, describe_difference(communicator.allgather_obj(own),
+                                                      communicator.impl().world_ranks));
 }
 
 }  // namespace chainmail::internal

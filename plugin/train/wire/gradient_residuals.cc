@@ -5,7 +5,6 @@
 
 #include <ATen/ATen.h>
 
-#include "base/bytes.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/wire/bucket_feedback.h"
 
@@ -20,31 +19,37 @@ constexpr const char* kDebts = "debts";
 
 }  // namespace
 
-std::string GradientResiduals::layout() const {
-  const ops::Group& group = *model_->communicator().impl().group;
-  StreamHash hash;
-  const auto add = [&](std::uint64_t number) { hash.add(std::to_string(number) + ' '); };
+LayoutHash::LayoutHash(const ops::Group& group) : group_(&group) {
   for (int rank = 0; rank < group.size(); ++rank) {
     add(static_cast<std::uint64_t>(group.topology().node_of(rank)));
   }
   add(static_cast<std::uint64_t>(group.options().algorithm));
-  for (const ops::TuningRow& row : group.options().tuning) {
-    add(row.from_bytes);
-    add(static_cast<std::uint64_t>(row.algorithm));
-  }
   add(group.options().chunk_bytes);
+}
+
+std::string LayoutHash::describe(const std::string& rest) const {
+  return group_->topology().describe() + ", " + rest + to_hex(hash_.value());
+}
+
+std::string GradientResiduals::layout() const {
+  const ops::Group& group = *model_->communicator().impl().group;
+  LayoutHash hash(group);
+  for (const ops::TuningRow& row : group.options().tuning) {
+    hash.add(row.from_bytes);
+    hash.add(static_cast<std::uint64_t>(row.algorithm));
+  }
   for (const GradientBucket& bucket : model_->gradients().buckets()) {
     const BucketFeedback* const feedback = bucket.feedback().get();
     if (feedback == nullptr) continue;
-    add(static_cast<std::uint64_t>(bucket.wire()));
-    add(static_cast<std::uint64_t>(bucket.slices() != nullptr));
+    hash.add(static_cast<std::uint64_t>(bucket.wire()));
+    hash.add(static_cast<std::uint64_t>(bucket.slices() != nullptr));
     for (std::size_t i = 0; i < feedback->size(); ++i) {
-      hash.add(bucket.parameters()[i].name + ' ');
-      add(feedback->place(i).begin);
-      add(feedback->place(i).count);
+      hash.add(bucket.parameters()[i].name);
+      hash.add(feedback->place(i).begin);
+      hash.add(feedback->place(i).count);
     }
   }
-  return group.topology().describe() + ", " + to_hex(hash.value());
+  return hash.describe();
 }
 
 std::vector<std::int64_t> GradientResiduals::exchanges() const {

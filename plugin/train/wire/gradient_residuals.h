@@ -6,10 +6,30 @@
 
 #pragma once
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "ops/engine/group.h"
 #include "plugin/train/optimizer/model_exchange.h"
 #include "plugin/train/wire/kept_residuals.h"
 
 namespace chainmail::internal {
+
+/// What decides which rank keeps what; add() what does besides the places of a group's ranks.
+class LayoutHash {
+ public:
+  explicit LayoutHash(const ops::Group& group);
+  void add(std::uint64_t number) { hash_.add(std::to_string(number) + ' '); }
+  void add(const std::string& name) { hash_.add(name + ' '); }
+  /// Names the group's places, and ends with `rest` and the hash.
+  [[nodiscard]] std::string describe(const std::string& rest = "") const;
+
+ private:
+  const ops::Group* group_;
+  StreamHash hash_;
+};
 
 class GradientResiduals final : public KeptResiduals {
  public:

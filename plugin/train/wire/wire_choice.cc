@@ -37,8 +37,7 @@ const Candidate& candidate_of(ops::WireFormat wire) {
 
 // What a format takes less to travel shortens what is waited for, down to nothing; what it takes
 // longer is waited for, since nothing says how long computing would hide it.
-ops::WireFormat choose_wire(const WireTimes& times, std::size_t bytes, ops::WireFormat now,
-                            bool are_integers) {
+ops::WireFormat choose_wire(const WireTimes& times, std::size_t bytes, ops::WireFormat now) {
   if (times.steps <= 0) return now;
   const auto steps = static_cast<double>(times.steps);
   const double computed = std::max(times.step - times.waited, 0.0) / steps;
@@ -49,17 +48,12 @@ ops::WireFormat choose_wire(const WireTimes& times, std::size_t bytes, ops::Wire
     const auto size = static_cast<double>(bytes);
     return computed + waited + size / candidate.rate - size / current.rate;
   };
-  const auto is_allowed = [&](const Candidate& candidate) {
-    return are_integers || !ops::is_in_blocks(candidate.wire);
-  };
   double shortest = std::numeric_limits<double>::infinity();
   for (const Candidate& candidate : kCandidates) {
-    if (is_allowed(candidate)) shortest = std::min(shortest, predicted(candidate));
+    shortest = std::min(shortest, predicted(candidate));
   }
   for (const Candidate& candidate : kCandidates) {
-    if (is_allowed(candidate) && predicted(candidate) <= shortest * kNearShortest) {
-      return candidate.wire;
-    }
+    if (predicted(candidate) <= shortest * kNearShortest) return candidate.wire;
   }
   return now;
 }

@@ -28,9 +28,8 @@ struct WireTimes {
 };
 
 /// Of steps whose `bytes` of gradients travelled as `now`: what those to come should travel as.
-/// Integers only where there `are_integers`.
 [[nodiscard]] ops::WireFormat choose_wire(const WireTimes& times, std::size_t bytes,
-                                          ops::WireFormat now, bool are_integers);
+                                          ops::WireFormat now);
 
 /// "steps of 251 ms wait 180 ms for 26214400 bytes of gradients"
 [[nodiscard]] std::string describe(const WireTimes& times, std::size_t bytes);

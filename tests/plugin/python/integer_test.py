@@ -94,6 +94,25 @@ class OperatorTest(unittest.TestCase):
                     (values_of(RANK, 300), torch.zeros(2, 300), 0, "avg", group.group_name))
                 self.assertEqual(set(results.values()), {"SUCCESS"}, results)
 
+    def test_compiled_once(self):
+        compiled = []
+
+        def backend(graph, _):
+            compiled.append(graph)
+            return graph.forward
+
+        with process_group() as group:
+            def step(tensor, residual, exchanges):
+                torch.ops.chainmail.int8_all_reduce_(tensor, residual, exchanges, "avg", group.group_name)
+                return tensor * 2
+
+            call = torch.compile(step, backend=backend, fullgraph=True)
+            residual = torch.zeros(2, 5000)
+            for exchange in range(12):
+                result = call(values_of(RANK), residual, exchange)
+                self.assertLessEqual((result / 2 - mean_of()).abs().max().item(), 3.0 / 127)
+            self.assertLessEqual(len(compiled), 3)  # 0 and 1 are numbers of their own
+
     def test_ranks_that_differ_are_named(self):
         with process_group() as group:
             with self.assertRaisesRegex(RuntimeError, "feedback of 3 exchanges"):
@@ -301,11 +320,16 @@ class HookTest(unittest.TestCase):
         with process_group():
             some = [0, SIZE - 1]  # one of each node
             pair = dist.new_group(some)
-            dist.new_group([0])
+            other = dist.new_group([0])
             calls = dist.new_group(some)
+            gloo = dist.new_group(some, backend="gloo")
             if RANK in some:
-                with self.assertRaisesRegex(ValueError, "pass it as calls="):
+                with self.assertRaisesRegex(ValueError, rf"new_group\(\[0, {SIZE - 1}\].*calls="):
                     chainmail.IntegerWire("int8", pair)
+                for wrong, message in ((pair, "own group"), (gloo, "'gloo'"), (dist.group.WORLD, "of ranks"),
+                                       (other, "of ranks|not a member")):
+                    with self.assertRaisesRegex(ValueError, message):
+                        chainmail.IntegerWire("int8", pair, wrong)
                 model = torch.nn.Linear(60, 50)
                 ddp = DistributedDataParallel(model, process_group=pair)
                 ddp.register_comm_hook(chainmail.IntegerWire("int8", pair, calls), chainmail.integer_hook)
@@ -314,6 +338,52 @@ class HookTest(unittest.TestCase):
                 mean = (gradient_of(model.weight, 0) + gradient_of(model.weight, SIZE - 1)) / 2
                 self.assertLessEqual((model.weight.grad - mean).abs().max().item(), 2.0 / 127)
             dist.barrier()
+            dist.new_group()  # all ranks have seen as many
+
+    def test_ranks_that_have_seen_other_groups_are_refused(self):
+        with process_group():
+            if RANK == 0:
+                dist.distributed_c10d._world.group_count += 1
+            with self.assertRaisesRegex(ValueError, "different numbers of groups"):
+                chainmail.IntegerWire()
+            if RANK == 0:
+                dist.distributed_c10d._world.group_count -= 1
+
+    def test_what_is_owed_waits_for_finite_gradients(self):
+        with process_group():
+            first, kept = self.train("int4", 5)
+            state = kept.state_dict(first)
+            model = torch.nn.Sequential(torch.nn.Linear(60, 50), torch.nn.Linear(50, 60))
+            kept = chainmail.IntegerWire("int4")
+            kept.load_state_dict(model, state)
+            ddp = DistributedDataParallel(model)
+            ddp.register_comm_hook(kept, chainmail.integer_hook)
+            # On one rank, so that the others' gradients are finite and their mean is not.
+            factor = torch.inf if RANK == 0 else 0.0
+            (ddp(torch.zeros(1, 60)).sum() * 0 + sum((parameter * factor).sum() for parameter in
+                                                     model.parameters())).backward()
+            after = kept.state_dict(model)
+            for name, owed in state.items():  # what was sent in vain has been rounded once
+                error = (after[name] - owed).abs().max().item()
+                self.assertLessEqual(error, owed.abs().max().item() / 12, name)
+            everybody = [None] * SIZE
+            dist.all_gather_object(everybody, len(state))
+            self.assertGreater(sum(everybody), 0, "nobody owes anything")
+
+    def test_a_forked_child_is_told(self):
+        with process_group():
+            model, kept = self.train("int8", 1)
+            child = os.fork()
+            if child == 0:
+                code = 9
+                try:
+                    kept.state_dict(model)
+                except RuntimeError as error:
+                    code = 7 if "forked" in str(error) else 8
+                finally:
+                    os._exit(code)
+            self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 7)
+            self.check(model, kept, "int8", 1)
 
     def test_copies_are_refused(self):
         with process_group():

@@ -228,7 +228,7 @@ step_bench2() {
   return $failed
 }
 step_bench4() {
-  bench 4 2 "$out/three-step.json" --algorithm two_dimensional --wire float16
+  bench 4 2 "$out/three-step.json" --algorithm two_dimensional -o avg --wire float16
   least "$out/three-step.json" "all_reduce issue" nccl 0.4
 }
 

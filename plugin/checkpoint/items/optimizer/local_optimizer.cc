@@ -57,6 +57,8 @@ void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved,
         "it was saved by a job without local steps, and has no state of each node: go on from it "
         "without .local_steps, or use another name for the run");
   }
+  std::ranges::stable_sort(nodes.ranks, {},
+                           [](const CheckpointState& node) { return node.integer(kNode); });
   nodes.rank = LocalAccess::model(optimizer).communicator().inter_rank();
   load(nodes);
   counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
@@ -149,6 +151,7 @@ PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const PartTensors&
 CheckpointItem local_optimizer_item(CheckpointItem item, MultiNodeOptimizer& optimizer) {
   const auto counts = std::make_shared<LocalStepping::Counts>();
   item.scope = ItemScope::kPerRank;
+  item.job_ranks = LocalAccess::model(optimizer).communicator().impl().world_ranks;
   item.save = [&optimizer, save = std::move(item.save)] { return save_of_node(optimizer, save); };
   item.load = [&optimizer, counts, load = std::move(item.load)](const SavedStates& saved) {
     load_of_node(optimizer, saved, load, *counts);

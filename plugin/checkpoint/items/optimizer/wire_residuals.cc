@@ -21,6 +21,7 @@
 #include "base/log.h"
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/checkpoint/items/values.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/local_steps/local_access.h"
 #include "plugin/train/local_steps/local_residuals.h"
 #include "plugin/train/wire/gradient_residuals.h"
@@ -230,6 +231,7 @@ CheckpointItem wire_residuals_item(const std::string& optimizer_name,
   CheckpointItem item;
   item.name = optimizer_name + " wire";
   item.scope = ItemScope::kPerRank;
+  item.job_ranks = LocalAccess::model(optimizer).communicator().impl().world_ranks;
   item.save = [kept, is_rounding, &optimizer] {
     CheckpointState state;
     if (!is_rounding && kept->rows().empty()) return state;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -148,6 +149,43 @@ TEST(WireCheckpoint, LocalStepsGoOnWithTheSameBits) {
   const LocalSteps later{.steps = 4, .fragments = 2, .delay = 1, .start = 3};
   for (const int saved : {2, 3, 6}) {
     goes_on_with_the_same_bits({2, 2}, {.wire = "int4", .local_steps = later}, saved);
+  }
+}
+
+// Of nodes 0 and 2, and of 1 and 3; what a set keeps is its own.
+TEST(WireCheckpoint, ReplicaSetsGoOnWithTheSameBits) {
+  const LocalSteps local{.steps = 4, .fragments = 2, .delay = 1};
+  for (const auto& local_steps : {std::optional<LocalSteps>(), std::optional(local)}) {
+    const ScratchFolder scratch;
+    std::mutex mutex;
+    ByRank expected;
+    const auto job =
+        [&](const std::function<void(Rounded&, MultiNodeCheckpointer&, int first)>& body) {
+          on_ranks({1, 1, 1, 1}, [&](const Comm& comm) {
+            const int set = comm->rank() % 2;
+            Rounded trained(comm->split(set, comm->rank()),
+                            {.wire = "int4", .local_steps = local_steps});
+            const auto checkpointer =
+                multi_node_snapshot(comm, "run", {{0, 2}, {1, 3}}, {.path = scratch.path()});
+            checkpointer->add("model", &trained.layer);
+            checkpointer->add("optimizer", *trained.optimizer);
+            body(trained, *checkpointer, 100 * set);  // with gradients of its own
+            trained.optimizer->flush();
+            const std::lock_guard lock(mutex);
+            const auto [known, is_new] = expected.emplace(comm->rank(), trained.fingerprint());
+            EXPECT_EQ(known->second, trained.fingerprint()) << "rank " << comm->rank();
+          });
+        };
+    job([](Rounded& trained, MultiNodeCheckpointer& checkpointer, int first) {
+      trained.train(first, first + 7);
+      checkpointer.save(7);
+      checkpointer.wait();
+      trained.train(first + 7, first + 15);
+    });
+    job([](Rounded& trained, MultiNodeCheckpointer& checkpointer, int first) {
+      EXPECT_EQ(checkpointer.maybe_load(), std::optional<std::int64_t>(7));
+      trained.train(first + 7, first + 15);
+    });
   }
 }
 

@@ -156,6 +156,28 @@ TEST(LocalStepsErrors, AModelThatChangesOnOneNode) {
       << "by the time limit of 20 s";
 }
 
+// Which those of one node find among themselves, while the others have nothing to find.
+TEST(LocalStepsErrors, AModelThatDiffersInsideANode) {
+  std::barrier<> all(4);
+  const auto errors = errors_with_communicator({2, 2}, "hierarchical", [&](const CommPtr& comm) {
+    Trained local(comm, kFewSizes, make_sgd, {.local_steps = {{.steps = 8}}});
+    std::exception_ptr error = std::make_exception_ptr(std::runtime_error("no error"));
+    try {
+      for (std::int64_t step = 0; step < 20; ++step) {
+        if (step == 5) local.parameters[comm->rank() == 3 ? 1 : 0].requires_grad_(false);
+        local.step(step, comm->rank());
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+    all.arrive_and_wait();
+    std::rethrow_exception(error);
+  });
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("frozen"), HasSubstr("rank 2 on"), HasSubstr("rank 3 on")));
+  }
+}
+
 // Bits that differ without a word.
 TEST(LocalStepsErrors, NodesThatDifferAreFound) {
   const auto errors = errors_with_communicator({2, 2}, "hierarchical", [](const CommPtr& comm) {

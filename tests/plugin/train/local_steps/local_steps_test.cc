@@ -303,6 +303,30 @@ TEST(LocalSteps, SynchronizeDropsWhatIsOnItsWay) {
   });
 }
 
+// Nor what is on its way, nor the fragments: the job goes on as if nobody had asked.
+TEST(LocalSteps, ARefusedSynchronizeDropsNothing) {
+  with_communicator({1, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    Trained undisturbed(comm, kSmallSizes, make_sgd, locally({.steps = 4, .delay = 3}));
+    Trained local(comm, kSmallSizes, make_sgd, locally({.steps = 4, .delay = 3}));
+    for (std::int64_t step = 0; step < 13; ++step) {
+      if (step == 5) {
+        torch::Tensor& parameter = local.parameters.back();
+        const torch::Tensor values = parameter.detach();
+        parameter.set_data(torch::zeros({1}).expand(values.sizes()));
+        EXPECT_THROW(local.optimizer->synchronize(), InvalidArgument);
+        parameter.set_data(local.parameters[2].detach().slice(0, 0, values.numel()));
+        EXPECT_THROW(local.optimizer->synchronize(), InvalidArgument);  // memory in common
+        parameter.set_data(values);
+      }
+      undisturbed.step(step, comm->rank());
+      local.step(step, comm->rank());
+      EXPECT_EQ(digest(local.parameters), digest(undisturbed.parameters)) << step;
+    }
+    EXPECT_TRUE(local.optimizer->flush());
+    verify_equal(*comm, local.parameters);
+  });
+}
+
 // Clipping and losses that are not finite are a node's own affair.
 TEST(LocalSteps, ANodeSkipsItsOwnSteps) {
   with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {

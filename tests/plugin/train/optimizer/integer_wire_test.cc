@@ -334,33 +334,6 @@ TEST(IntegerWire, AStepThatIsSkippedIsSkippedByAll) {
   }
 }
 
-// Whatever it chooses after sixteen steps, with a mean on its way or without.
-TEST(IntegerWire, AutoTrainsLikeTheOthers) {
-  for (const bool is_double : {false, true}) {
-    testing::with_communicator({2, 1}, "two_dimensional", {}, [&](const CommPtr& comm) {
-      torch::Tensor matrix = torch::zeros({600, 600}).requires_grad_();  // 1.4 MB
-      torch::Tensor bias = torch::zeros({10}).requires_grad_();
-      const auto optimizer =
-          create_multi_node_optimizer(std::make_unique<optim::SGD>(Tensors{matrix, bias}, 1.0),
-                                      comm, {.double_buffering = is_double, .wire = "auto"});
-      const torch::Tensor factor =
-          torch::sin(torch::arange(360000, torch::kFloat)).view({600, 600});
-      for (int step = 0; step < 40; ++step) {
-        optimizer->zero_grad();
-        ((matrix * factor).sum() * (comm->rank() + 1) + bias.sum()).backward();
-        optimizer->step();
-      }
-      optimizer->flush();
-      verify_equal(*comm, {matrix, bias});
-      // Ranks give 1, 2 and 3 times the factor.
-      EXPECT_LE((matrix.detach() + factor * 80).abs().max().item<double>(), 0.2);
-      // A third of each rank's 1, rounded if 16 bits were chosen.
-      EXPECT_TRUE(torch::allclose(bias.detach(), torch::full({10}, -40.0), 1e-3));
-    });
-  }
-}
-
-// What a checkpoint says that it has chosen, or what it would choose after sixteen steps.
 // As when auto takes another wire, and when a parameter becomes one of a type that is not rounded.
 TEST(IntegerWire, WhatIsOwedIsPaidOnOtherWires) {
   for (const bool is_converted : {false, true}) {
@@ -398,48 +371,6 @@ TEST(IntegerWire, WhatIsOwedIsPaidOnOtherWires) {
       EXPECT_LE(step(0), 1e-4);
     });
   }
-}
-
-TEST(IntegerWire, AutoGoesOnWithWhatItHasChosen) {
-  testing::with_communicator({1, 1}, "flat", {}, [](const CommPtr& comm) {
-    torch::Tensor matrix = torch::zeros({600, 600}).requires_grad_();
-    const auto optimizer = create_multi_node_optimizer(
-        std::make_unique<optim::SGD>(Tensors{matrix}, 1.0), comm, {.wire = "auto"});
-    EXPECT_EQ(optimizer->state().wire, "native");
-    const torch::Tensor factor = torch::sin(torch::arange(360000, torch::kFloat)).view({600, 600});
-    for (const char* wire : {"int8", "float16", "int8", "native"}) {
-      MultiNodeOptimizerState state = optimizer->state();
-      state.wire = wire;
-      optimizer->load_state(state);
-      EXPECT_EQ(optimizer->state().wire, wire);
-      StepResult result;
-      for (int step = 0; step < 20; ++step) {
-        optimizer->zero_grad();
-        ((matrix * factor).sum() * (comm->rank() + 1)).backward();
-        result = optimizer->step();
-      }
-      EXPECT_EQ(optimizer->state().wire, wire) << "looked again too soon";
-      const std::string name = wire;
-      const double bytes = name == "int8" ? 1.01 : name == "float16" ? 2 : 4;
-      EXPECT_NEAR(static_cast<double>(result.wire_bytes), bytes * 360000, 0.02 * bytes * 360000);
-      EXPECT_EQ(result.wire_error > 0, name == "int8");
-    }
-    verify_equal(*comm, {matrix});
-    // Ranks give 1 and 2 times the factor; nothing is owed any more.
-    EXPECT_LE((matrix.detach() + factor * 120).abs().max().item<double>(), 0.2);
-  });
-  EXPECT_EQ(
-      [] {
-        std::optional<std::string> wire;
-        testing::with_communicator({1}, "flat", {}, [&](const CommPtr& comm) {
-          wire = create_multi_node_optimizer(std::make_unique<optim::SGD>(make_parameters(), 1.0),
-                                             comm, {.wire = "int8"})
-                     ->state()
-                     .wire;
-        });
-        return wire;
-      }(),
-      std::nullopt);
 }
 
 TEST(IntegerWire, WhatCannotBeIsRefusedWithTheReason) {

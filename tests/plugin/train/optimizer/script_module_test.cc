@@ -233,6 +233,29 @@ TEST(ScriptModule, IsSavedAndResumedBitExactly) {
   });
 }
 
+// In the forward that comes between the exchange of its mean and its use.
+TEST(ScriptModule, BuffersThatAreReplacedWhileTheirMeanTravels) {
+  testing::with_communicator({1, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    torch::jit::Module net = make_module(1);
+    const auto optimizer = create_multi_node_optimizer(
+        std::make_unique<torch::optim::SGD>(parameters_of(net), 0.01), comm,
+        {.model = net, .local_steps = {{.steps = 4, .fragments = 2, .delay = 1}}});
+    const auto mean = [&] {
+      return net.attr("centering").toModule().attr("running_mean").toTensor();
+    };
+    std::vector<torch::Tensor> sent;
+    for (int step = 1; step <= 5; ++step) {
+      optimizer->zero_grad();
+      loss_of(net, inputs().narrow(0, 4 * comm->rank(), 4)).backward();
+      optimizer->step();
+      if (step == 4) sent = {mean().clone()};
+    }
+    comm->allreduce_mean(sent);
+    EXPECT_TRUE(torch::allclose(mean(), sent[0])) << mean() << sent[0];
+    verify_equal(*comm, {mean()});
+  });
+}
+
 TEST(ScriptModule, BroadcastAndMeanWithoutAnOptimizer) {
   testing::with_communicator({2}, "flat", {}, [](const CommPtr& comm) {
     torch::jit::Module net = make_module(comm->rank() + 1);

@@ -22,14 +22,13 @@ WireTimes steps_of(double computed, double travelled, double hidden) {
           .travelled = 8 * travelled};
 }
 
-WireFormat choose(const WireTimes& times, bool are_integers = true) {
-  return choose_wire(times, kBytes, WireFormat::kNative, are_integers);
+WireFormat choose(const WireTimes& times) {
+  return choose_wire(times, kBytes, WireFormat::kNative);
 }
 
 TEST(WireChoice, ASlowLinkTakesIntegers) {
   EXPECT_EQ(choose(steps_of(0.022, 0.228, 0.02)), WireFormat::kInt8);  // 1 Gbit/s
   EXPECT_EQ(choose(steps_of(0.022, 2.23, 0.02)), WireFormat::kInt8);   // 100 Mbit/s
-  EXPECT_EQ(choose(steps_of(0.022, 0.228, 0.02), false), WireFormat::kFloat16);
 }
 
 TEST(WireChoice, NothingIsRoundedForWhatIsHidden) {
@@ -45,16 +44,16 @@ TEST(WireChoice, ShortStepsOnFastLinksTakeWhatIsCheaper) {
 
 // An interval that no step has ended in says nothing.
 TEST(WireChoice, WithoutStepsNothingChanges) {
-  EXPECT_EQ(choose_wire({}, kBytes, WireFormat::kInt8, true), WireFormat::kInt8);
+  EXPECT_EQ(choose_wire({}, kBytes, WireFormat::kInt8), WireFormat::kInt8);
 }
 
 // Once a link is fast again; what computing would hide is not known, so that it takes a wide
 // margin.
 TEST(WireChoice, GoesBackWhereThatIsNotLonger) {
   const WireTimes fast{.steps = 8, .step = 8 * 0.5, .waited = 8 * 0.001, .travelled = 8 * 0.001};
-  EXPECT_EQ(choose_wire(fast, kBytes, WireFormat::kInt8, true), WireFormat::kNative);
+  EXPECT_EQ(choose_wire(fast, kBytes, WireFormat::kInt8), WireFormat::kNative);
   const WireTimes slow{.steps = 8, .step = 8 * 0.08, .waited = 8 * 0.058, .travelled = 8 * 0.058};
-  EXPECT_EQ(choose_wire(slow, kBytes, WireFormat::kInt8, true), WireFormat::kInt8);
+  EXPECT_EQ(choose_wire(slow, kBytes, WireFormat::kInt8), WireFormat::kInt8);
 }
 
 TEST(WireChoice, SaysWhatItHasSeen) {
