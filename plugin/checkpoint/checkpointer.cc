@@ -116,23 +116,24 @@ void keep_own_set(SavedStates& saved, int rank, const std::vector<int>& set_of_r
       static_cast<int>(std::ranges::count(set_of_rank.begin(), set_of_rank.begin() + rank, set));
 }
 
-std::vector<CheckpointState> states_of(const CheckpointItem& item,
-                                       const internal::RestoredGeneration& restored) {
+// For `rank`, whose set, where the item is a set's, is that of `set_of_rank`.
+SavedStates states_of(const CheckpointItem& item, const internal::RestoredGeneration& restored,
+                      int rank, const std::vector<int>* set_of_rank) {
   const auto read = [&](const internal::RestoredGeneration::File& file) {
     return internal::read_state(item.name, file.index, std::as_bytes(std::span(file.bytes)));
   };
-  std::vector<CheckpointState> ranks;
-  bool has_any = false;
-  for (const auto& file : restored.rank_files) {
-    ranks.push_back(read(file));
-    has_any = has_any || !ranks.back().values().empty();
-  }
+  SavedStates saved{{}, rank};
+  for (const auto& file : restored.rank_files) saved.ranks.push_back(read(file));
+  if (set_of_rank != nullptr) keep_own_set(saved, rank, *set_of_rank);
+  const bool has_any = std::ranges::any_of(
+      saved.ranks, [](const CheckpointState& state) { return !state.values().empty(); });
   if (item.scope == ItemScope::kReplicated && has_any && !item.refusal_of_many.empty()) {
     throw CheckpointError("'" + item.name + "' " + item.refusal_of_many);
   }
   const bool is_per_rank =
       item.scope == ItemScope::kPerRank || (item.scope == ItemScope::kCompared && has_any);
-  return is_per_rank ? ranks : std::vector<CheckpointState>{read(restored.set_file)};
+  if (!is_per_rank) return {{read(restored.set_file)}, rank};
+  return saved;
 }
 
 // What `work` on an item throws, with the item's name.
@@ -338,7 +339,15 @@ void MultiNodeCheckpointer::add(const std::string& name, torch::optim::Optimizer
 }
 
 void MultiNodeCheckpointer::add(const std::string& name, MultiNodeOptimizer& optimizer) {
-  impl_->add(internal::multi_node_optimizer_item(name, optimizer));
+  CheckpointItem item = internal::multi_node_optimizer_item(name, optimizer);
+  if (item.save_parts && impl_->place.set_count > 1 && !impl_->own_set_of(item)) {
+    throw InvalidArgument(
+        "add('" + name +
+        "'): its ranks have its state in parts, are of several replica sets, and each set is saved "
+        "as a whole: make one optimizer per set, over communicator->split(set, rank), or the "
+        "checkpointer without sets");
+  }
+  impl_->add(std::move(item));
   impl_->add(internal::wire_residuals_item(name, optimizer));
 }
 
@@ -405,11 +414,8 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
       communicator, what, internal::error_of([&] {
         for (const CheckpointItem& item : impl_->items) {
           name_errors(item, [&] {
-            SavedStates saved{states_of(item, *restored), communicator.rank()};
-            if (impl_->own_set_of(item)) {
-              keep_own_set(saved, communicator.rank(), impl_->set_of_rank);
-            }
-            item.load(saved);
+            item.load(states_of(item, *restored, communicator.rank(),
+                                impl_->own_set_of(item) ? &impl_->set_of_rank : nullptr));
           });
         }
       }));

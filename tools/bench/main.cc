@@ -8,6 +8,7 @@
 #include <chainmail/error.h>
 #include <gflags/gflags.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -89,15 +90,47 @@ Case case_asked_for() {
   return what;
 }
 
+std::vector<std::string> operations_asked_for() {
+  if (FLAGS_op == "all") return exercise_names();
+  std::vector<std::string> names;
+  std::istringstream list(FLAGS_op);
+  for (std::string name; std::getline(list, name, ',');) {
+    static_cast<void>(bus_factor(name, 1));  // throws for an unknown one
+    names.push_back(name);
+  }
+  return names;
+}
+
+// What a group's wire leaves as it is would be timed as if it were rounded.
+void check_is_rounded() {
+  const std::string wire = "--wire " + FLAGS_wire + " with ";
+  if (FLAGS_o != "avg") {
+    throw InvalidArgument(wire + "-o " + FLAGS_o +
+                          ": a group's wire rounds means alone, and calls would be timed without "
+                          "it; use -o avg");
+  }
+  if (FLAGS_d != "float32") {
+    throw InvalidArgument(wire + "-d " + FLAGS_d +
+                          ": a wire rounds float32 alone, and calls would be timed without it");
+  }
+  if (FLAGS_algorithm == "naive") {
+    throw InvalidArgument(wire + "--algorithm naive, which rounds nothing; use another one");
+  }
+  const std::vector<std::string> operations = operations_asked_for();
+  const auto rounds = [](const std::string& name) {
+    return name == "all_reduce" || name == "reduce_scatter" || name == "reduce";
+  };
+  if (std::ranges::none_of(operations, rounds)) {
+    throw InvalidArgument(wire + "--op " + FLAGS_op +
+                          ": a wire rounds reductions alone, and calls would be timed without it");
+  }
+}
+
 RosterOptions roster_asked_for() {
   if (FLAGS_group_memory && !FLAGS_engine) {
     throw InvalidArgument("--group_memory needs --engine: c10d's tensors are the caller's");
   }
-  if (FLAGS_wire != "native" && FLAGS_o != "avg" && FLAGS_kernels.empty()) {
-    throw InvalidArgument("--wire " + FLAGS_wire + " with -o " + FLAGS_o +
-                          ": a group's wire rounds means alone, and calls would be timed without "
-                          "it; use -o avg");
-  }
+  if (FLAGS_wire != "native" && FLAGS_kernels.empty()) check_is_rounded();
   RosterOptions options;
   options.is_engine = FLAGS_engine;
   options.uses_group_memory = FLAGS_group_memory;
@@ -110,17 +143,6 @@ RosterOptions roster_asked_for() {
   }
   check_contestants(options, FLAGS_device == "cuda");
   return options;
-}
-
-std::vector<std::string> operations_asked_for() {
-  if (FLAGS_op == "all") return exercise_names();
-  std::vector<std::string> names;
-  std::istringstream list(FLAGS_op);
-  for (std::string name; std::getline(list, name, ',');) {
-    static_cast<void>(bus_factor(name, 1));  // throws for an unknown one
-    names.push_back(name);
-  }
-  return names;
 }
 
 std::vector<std::string> kernels_asked_for() {

@@ -64,8 +64,8 @@ struct CheckpointItem {
   std::function<RankParts()> save_parts = {};
   /// After finish(), with all tensors in parts that are the item's; may be empty.
   std::function<PartWishes(const PartTensors& saved)> wish_parts = {};
-  /// Of one per rank that is a part of what these ranks of the job have together: where they are
-  /// all of one replica set of several, load() gets what ranks of that set have saved.
+  /// Of what these ranks of the job have together: where they are all of one replica set of
+  /// several, load() gets what ranks of that set have saved by themselves.
   std::vector<int> job_ranks = {};
   /// Of a replicated one, for a checkpoint that has one of each rank: why not. Empty: it is
   /// ignored.

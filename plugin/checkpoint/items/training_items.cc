@@ -18,6 +18,7 @@
 #include "plugin/checkpoint/items/optimizer/local_optimizer.h"
 #include "plugin/checkpoint/items/optimizer/sliced_optimizer.h"
 #include "plugin/checkpoint/items/state_item.h"
+#include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/local_steps/local_access.h"
 
 namespace chainmail {
@@ -127,6 +128,7 @@ CheckpointItem internal::multi_node_optimizer_item(const std::string& name,
     if (!is_in_parts) optimizer.gather_state();
   };
   item.finish = [&optimizer, read] { optimizer.load_state(*read); };
+  item.job_ranks = LocalAccess::model(optimizer).communicator().impl().world_ranks;
   item.refusal_of_many =
       "was saved by each node, by a job with local steps: go on from it with .local_steps, or use "
       "another name for the run";

@@ -121,6 +121,9 @@ class IntegerWire:
         """Owes what `state`, of state_dict(), says, and nothing else. On all ranks, between the same
         steps; a rank without a state gives {}. Raises ValueError where names, shapes or values are
         not those of a state of `model`, and changes nothing then."""
+        if not isinstance(state, dict):
+            raise TypeError("chainmail.IntegerWire.load_state_dict takes a model, and what state_dict() of "
+                            f"one like it has returned, {{}} where a rank has none; not {state!r}")
         parameters = dict(model.named_parameters())
         for name, owed in state.items():
             if name not in parameters:

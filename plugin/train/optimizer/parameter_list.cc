@@ -61,11 +61,13 @@ std::string describe_difference(const std::vector<std::vector<std::string>>& ran
          ". Every rank must build the same layers in the same order";
 }
 
-// The first line of `lines` that `others` lacks, in quotes; empty when there is none.
+// The first line of `lines` that `others` lacks, in quotes; empty when there is none. Options do
+// not change, but for what comes of them in a job that has begun local steps.
 std::string first_new(const std::vector<std::string>& lines,
                       const std::vector<std::string>& others) {
   const auto found = std::find_if(lines.begin(), lines.end(), [&](const std::string& line) {
-    return std::find(others.begin(), others.end(), line) == others.end();
+    return !line.starts_with(kOptionLine) &&
+           std::find(others.begin(), others.end(), line) == others.end();
   });
   return found == lines.end() ? "" : "'" + *found + "'";
 }

@@ -20,6 +20,11 @@ AutoWire::AutoWire(Communicator& communicator) {
                           "' is torch's own and sends gradients as they are; use one of "
                           "Chainmail's own");
   }
+  if (!communicator.impl().packs()) {
+    throw InvalidArgument(
+        "wire = \"auto\": communicator 'naive' exchanges gradients one by one, as its "
+        "allreduce_grad_dtype says; use 'hierarchical' or another");
+  }
   if (communicator.impl().shards) {
     throw InvalidArgument(
         "wire = \"auto\": in a job of shards bits do not depend on how long steps take; name a "

@@ -399,6 +399,8 @@ class HookTest(unittest.TestCase):
                                    ({"weight": torch.full((50, 60), torch.nan)}, "'weight' is not finite")):
                 with self.assertRaisesRegex(ValueError, message):
                     wire.load_state_dict(model, state)
+            with self.assertRaisesRegex(TypeError, "not None"):
+                wire.load_state_dict(model, None)
             for factor in (0, -1, float("nan"), float("inf")):
                 with self.assertRaisesRegex(ValueError, "positive factor"):
                     wire.rescale(factor)

@@ -151,7 +151,6 @@ PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const PartTensors&
 CheckpointItem local_optimizer_item(CheckpointItem item, MultiNodeOptimizer& optimizer) {
   const auto counts = std::make_shared<LocalStepping::Counts>();
   item.scope = ItemScope::kPerRank;
-  item.job_ranks = LocalAccess::model(optimizer).communicator().impl().world_ranks;
   item.save = [&optimizer, save = std::move(item.save)] { return save_of_node(optimizer, save); };
   item.load = [&optimizer, counts, load = std::move(item.load)](const SavedStates& saved) {
     load_of_node(optimizer, saved, load, *counts);

@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/plugin/checkpoint/faulty_file_system.h"
@@ -154,8 +155,12 @@ TEST(WireCheckpoint, LocalStepsGoOnWithTheSameBits) {
 
 // Of nodes 0 and 2, and of 1 and 3; what a set keeps is its own.
 TEST(WireCheckpoint, ReplicaSetsGoOnWithTheSameBits) {
-  const LocalSteps local{.steps = 4, .fragments = 2, .delay = 1};
-  for (const auto& local_steps : {std::optional<LocalSteps>(), std::optional(local)}) {
+  const MultiNodeOptimizerOptions wire{.wire = "int4"};
+  const MultiNodeOptimizerOptions local{.wire = "int4",
+                                        .local_steps = {{.steps = 4, .fragments = 2, .delay = 1}}};
+  using OfSets = std::vector<MultiNodeOptimizerOptions>;
+  for (const OfSets& of_sets :
+       {OfSets{wire, wire}, OfSets{local, local}, OfSets{local, {}}, OfSets{wire, local}}) {
     const ScratchFolder scratch;
     std::mutex mutex;
     ByRank expected;
@@ -163,8 +168,7 @@ TEST(WireCheckpoint, ReplicaSetsGoOnWithTheSameBits) {
         [&](const std::function<void(Rounded&, MultiNodeCheckpointer&, int first)>& body) {
           on_ranks({1, 1, 1, 1}, [&](const Comm& comm) {
             const int set = comm->rank() % 2;
-            Rounded trained(comm->split(set, comm->rank()),
-                            {.wire = "int4", .local_steps = local_steps});
+            Rounded trained(comm->split(set, comm->rank()), of_sets[static_cast<std::size_t>(set)]);
             const auto checkpointer =
                 multi_node_snapshot(comm, "run", {{0, 2}, {1, 3}}, {.path = scratch.path()});
             checkpointer->add("model", &trained.layer);
@@ -185,6 +189,22 @@ TEST(WireCheckpoint, ReplicaSetsGoOnWithTheSameBits) {
     job([](Rounded& trained, MultiNodeCheckpointer& checkpointer, int first) {
       EXPECT_EQ(checkpointer.maybe_load(), std::optional<std::int64_t>(7));
       trained.train(first + 7, first + 15);
+    });
+  }
+}
+
+TEST(WireCheckpoint, AnOptimizerInPartsOverSeveralSetsIsRefused) {
+  const ScratchFolder scratch;
+  for (const MultiNodeOptimizerOptions& options :
+       {MultiNodeOptimizerOptions{.local_steps = LocalSteps{}},
+        MultiNodeOptimizerOptions{.shard = Sharding::kNode}}) {
+    on_ranks({2, 2}, [&](const Comm& comm) {
+      Rounded trained(comm, options);
+      const auto checkpointer =
+          multi_node_snapshot(comm, "run", {{0, 1}, {2, 3}}, {.path = scratch.path()});
+      EXPECT_THAT([&] { checkpointer->add("optimizer", *trained.optimizer); },
+                  ::testing::ThrowsMessage<InvalidArgument>(::testing::AllOf(
+                      ::testing::HasSubstr("'optimizer'"), ::testing::HasSubstr("split(set"))));
     });
   }
 }

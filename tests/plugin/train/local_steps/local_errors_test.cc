@@ -151,7 +151,9 @@ TEST(LocalStepsErrors, AModelThatChangesOnOneNode) {
       local.step(step, comm->rank());
     }
   });
-  for (const std::string& error : errors) EXPECT_THAT(error, HasSubstr("fragment 0 of 1"));
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, AllOf(HasSubstr("fragment 0 of 1"), HasSubstr(" frozen'")));
+  }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10))
       << "by the time limit of 20 s";
 }

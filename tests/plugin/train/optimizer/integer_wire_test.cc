@@ -389,6 +389,8 @@ TEST(IntegerWire, WhatCannotBeIsRefusedWithTheReason) {
     return text;
   };
   EXPECT_THAT(refusal("naive", {.wire = "int8"}), HasSubstr("one by one"));
+  EXPECT_THAT(refusal("naive", {.wire = "auto"}),
+              HasSubstr("wire = \"auto\": communicator 'naive'"));
   EXPECT_THAT(refusal("flat", {.wire = "int7"}),
               AllOf(HasSubstr("unknown wire format \"int7\""), HasSubstr("int4, auto")));
   EXPECT_THAT(refusal("flat", {.shard = Sharding::kNode, .wire = "auto"}),
