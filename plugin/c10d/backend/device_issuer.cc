@@ -77,7 +77,7 @@ WorkPtr DeviceIssuer::issue(const Call& call, at::TensorList inputs, ops::Collec
               "chainmail: ", call.api.name,
               ": NCCL cannot receive from just any rank; name the sender, or use CPU tensors");
   group_.check_open(call.api.name);
-  const ProfiledCall profiled(call.api.title, inputs);
+  const auto profiled = begin_profiled(call.api.title, inputs);
   try {
     const auto context = contexts_.at(inputs[0].device());
     if (batch == nullptr) {

@@ -105,17 +105,15 @@ WorkPtr Issuer::issue(const Call& call, at::TensorList inputs, ops::Collective c
     return defer(call, inputs, std::move(collective), std::move(payload));
   }
   collective.is_async = call.is_async || in_batch;
-  ProfiledCall profiled(call.api.title, inputs);
+  payload->at_end = begin_profiled(call.api.title, inputs);
   const std::uint64_t sequence = group_.group->sequence();
   auto operation = submit(std::move(collective));
-  auto work = started(call, sequence, std::move(payload), operation);
-  profiled.end_with(*operation);
-  return work;
+  return started(call, sequence, std::move(payload), std::move(operation));
 }
 
 WorkPtr Issuer::issue_all(const Call& call, at::TensorList inputs,
                           std::vector<ops::Collective> collectives, PayloadPtr payload) {
-  ProfiledCall profiled(call.api.title, inputs);
+  payload->at_end = begin_profiled(call.api.title, inputs);
   std::uint64_t sequence = 0;
   std::vector<std::shared_ptr<ops::Operation>> operations;
   {
@@ -128,9 +126,7 @@ WorkPtr Issuer::issue_all(const Call& call, at::TensorList inputs,
     }
   }
   auto all = std::make_shared<OperationList>(std::move(operations));
-  auto work = started(call, sequence, std::move(payload), all);
-  profiled.end_with(*all);
-  return work;
+  return started(call, sequence, std::move(payload), std::move(all));
 }
 
 c10::intrusive_ptr<ChainmailWork> Issuer::make_work(
@@ -176,7 +172,7 @@ WorkPtr Issuer::defer(const Call& call, at::TensorList inputs, ops::Collective c
     }
   }
   auto operation = std::make_shared<DeferredOperation>();
-  ProfiledCall(call.api.title, inputs).end_with(*operation);
+  payload->at_end = begin_profiled(call.api.title, inputs);
   batch_.transfers.push_back({std::move(collective), operation});
   return started(call, group_.group->sequence(), std::move(payload), std::move(operation));
 }

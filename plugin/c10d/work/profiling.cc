@@ -12,22 +12,14 @@
 
 namespace chainmail::internal {
 
-ProfiledCall::ProfiledCall(const char* title, at::TensorList tensors) {
+std::function<void()> begin_profiled(const char* title, at::TensorList tensors) {
   auto callbacks = at::getStepCallbacksUnlessEmpty(at::RecordScope::USER_SCOPE);
-  if (!callbacks.has_value()) return;
+  if (!callbacks.has_value()) return nullptr;
   const auto record = std::make_shared<at::RecordFunction>(std::move(*callbacks));
   record->_setAsync();  // another thread may end it
   const std::vector<c10::IValue> inputs(tensors.begin(), tensors.end());
   record->before(title, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
-  end_ = at::wrapPropagateTLSState([record] { record->end(); });
-}
-
-ProfiledCall::~ProfiledCall() {
-  if (end_) end_();
-}
-
-void ProfiledCall::end_with(ops::Operation& operation) {
-  if (end_) operation.on_done(std::exchange(end_, nullptr));
+  return at::wrapPropagateTLSState([record] { record->end(); });
 }
 
 }  // namespace chainmail::internal

@@ -9,23 +9,11 @@
 
 #include <functional>
 
-#include "ops/engine/group.h"
-
 namespace chainmail::internal {
 
-/// Begins the event in the calling thread. Nearly free when no profiler is active.
-class ProfiledCall {
- public:
-  ProfiledCall(const char* title, at::TensorList tensors);
-  ~ProfiledCall();
-  ProfiledCall(const ProfiledCall&) = delete;
-  ProfiledCall& operator=(const ProfiledCall&) = delete;
-
-  /// The event ends with `operation`, in any thread; otherwise with this object.
-  void end_with(ops::Operation& operation);
-
- private:
-  std::function<void()> end_;
-};
+/// Begins the event in the calling thread. Nearly free when no profiler is active, and returns
+/// nothing then; else what ends the event, in any thread, when it is called or goes. Nobody may see
+/// the operation's end before that: a profiler that is stopped then would read what is written to.
+[[nodiscard]] std::function<void()> begin_profiled(const char* title, at::TensorList tensors);
 
 }  // namespace chainmail::internal

@@ -58,20 +58,26 @@ c10::IValue Payload::value() const {
   return lists.size() > 1 ? c10::IValue(lists) : c10::IValue(results);
 }
 
-void Payload::note_mode() noexcept { is_inference_ = c10::InferenceMode::is_enabled(); }
+bool Payload::begin() noexcept {
+  is_inference_ = c10::InferenceMode::is_enabled();
+  has_begun_ = copy_out || at_end;
+  return has_begun_;
+}
 
 void Payload::finish(const ops::Operation& operation) noexcept {
-  if (!copy_out) return;
+  if (!has_begun_) return;
   // The engine's callback and a waiting caller may both get here first.
   std::call_once(once_, [&]() noexcept {
-    if (operation.error()) return;
     try {
-      std::optional<c10::InferenceMode> mode;
-      if (is_inference_) mode.emplace();  // else inference tensors cannot be written to
-      copy_out();
+      if (copy_out && !operation.error()) {
+        std::optional<c10::InferenceMode> mode;
+        if (is_inference_) mode.emplace();  // else inference tensors cannot be written to
+        copy_out();
+      }
     } catch (...) {
       copy_error = std::current_exception();
     }
+    if (at_end) std::exchange(at_end, nullptr)();
   });
 }
 
@@ -110,8 +116,7 @@ ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence
                              std::weak_ptr<ops::Group> group)
     : GroupWork(rank, type, sequence, std::move(payload), std::move(group)),
       operation_(std::move(operation)) {
-  if (!payload_->copy_out) return;
-  payload_->note_mode();
+  if (!payload_->begin()) return;
   // Results must arrive even when nobody waits.
   operation_->on_done([payload = payload_, done = operation_] { payload->finish(*done); });
 }
@@ -124,9 +129,9 @@ bool ChainmailWork::isCompleted() {
 
 std::exception_ptr ChainmailWork::exception() const {
   if (!operation_->is_done()) return nullptr;
-  if (auto error = operation_->error()) return error;
   payload_->finish(*operation_);
-  return payload_->copy_error;
+  const std::exception_ptr error = operation_->error();
+  return error ? error : payload_->copy_error;
 }
 
 std::vector<at::Tensor> ChainmailWork::result() {
@@ -147,7 +152,12 @@ std::optional<std::chrono::milliseconds> limit_of_wait(std::chrono::milliseconds
 }
 
 bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
-  operation_->wait(limit_of_wait(timeout));
+  try {
+    operation_->wait(limit_of_wait(timeout));
+  } catch (...) {
+    if (operation_->is_done()) payload_->finish(*operation_);
+    throw;
+  }
   payload_->finish(*operation_);
   note_waited();
   if (payload_->copy_error) std::rethrow_exception(payload_->copy_error);

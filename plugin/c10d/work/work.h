@@ -31,6 +31,7 @@ struct PayloadContents {
   /// copies. Filled by buffers.h and ChainmailBackend::launch.
   std::vector<at::Tensor> keep;
   std::function<void()> copy_out;  ///< from packed copies to results, after success
+  std::function<void()> at_end;    ///< of the profiler; before anybody sees that there is an end
   std::exception_ptr copy_error;   ///< what it threw, maybe Python's; valid after Payload::finish
 };
 
@@ -51,14 +52,17 @@ class Payload : public PayloadContents {
   c10::TypePtr type() const;
   c10::IValue value() const;
 
-  /// Called by the caller's thread before finish(): copy_out will run in its present mode.
-  void note_mode() noexcept;
-  /// Runs copy_out once; concurrent callers wait for it. Called when the operation is done.
+  /// Called by the caller's thread, before finish(), which will run copy_out in its present mode.
+  /// False when there is nothing for finish() to do.
+  bool begin() noexcept;
+  /// Runs copy_out and at_end once; concurrent callers wait for that. Called when the operation is
+  /// done.
   void finish(const ops::Operation& operation) noexcept;
 
  private:
   const std::shared_ptr<ops::CallbackExecutor> executor_;
   bool is_inference_ = false;
+  bool has_begun_ = false;
   std::once_flag once_;
 };
 
