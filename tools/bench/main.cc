@@ -117,10 +117,7 @@ void check_is_rounded() {
     throw InvalidArgument(wire + "--algorithm naive, which rounds nothing; use another one");
   }
   const std::vector<std::string> operations = operations_asked_for();
-  const auto rounds = [](const std::string& name) {
-    return name == "all_reduce" || name == "reduce_scatter" || name == "reduce";
-  };
-  if (std::ranges::none_of(operations, rounds)) {
+  if (std::ranges::none_of(operations, is_rounded_on_wires)) {
     throw InvalidArgument(wire + "--op " + FLAGS_op +
                           ": a wire rounds reductions alone, and calls would be timed without it");
   }

@@ -342,6 +342,7 @@ def integer_hook(wire, bucket):
             wire._average(known, buffer, small, paid)
         except Exception as failure:
             error = failure
+            wire._owed.update(paid)  # nobody has got it
         done.set_result((error,))
 
     def result(future):
@@ -351,6 +352,7 @@ def integer_hook(wire, bucket):
         return buffer
 
     if not wire._worker.call(average):
+        wire._owed.update(paid)
         raise ValueError("chainmail.integer_hook: its IntegerWire is closed; make a new one for this "
                          "model")
     return done.then(result)

@@ -304,8 +304,10 @@ class HookTest(unittest.TestCase):
             self.assertEqual(counts[1], counts[-1])
             ddp = DistributedDataParallel(model)
             ddp.register_comm_hook(kept, chainmail.integer_hook)
+            kept._owed = {id(model[0].weight): torch.ones_like(model[0].weight)}
             with self.assertRaisesRegex((RuntimeError, ValueError), "is closed"):
                 ddp(torch.ones(1, 60)).sum().backward()
+            self.assertIn("0.weight", kept.state_dict(model), "lost in a step that was not made")
 
     def test_sparse_gradients_are_refused_by_name(self):
         for name in ("mean_hook", "integer_hook"):

@@ -286,6 +286,10 @@ Exercise make_exercise(const Case& what, const Ranks& ranks, c10::Device device)
   return entry(what.op).make(ExerciseMaker(what, ranks, device));
 }
 
+bool is_rounded_on_wires(const std::string& op) {
+  return op == "all_reduce" || op == "reduce_scatter" || op == "reduce";
+}
+
 double bus_factor(const std::string& op, int ranks) { return entry(op).bus_factor(ranks); }
 
 }  // namespace chainmail::bench

@@ -46,6 +46,9 @@ void check_redop(const std::string& name);
 [[nodiscard]] Exercise make_exercise(const Case& what, const Ranks& ranks,
                                      c10::Device device = c10::kCPU);
 
+/// Whether a wire may round what nodes send each other in `op`, where it makes means of float32.
+[[nodiscard]] bool is_rounded_on_wires(const std::string& op);
+
 /// busbw / algbw, as nccl-tests define it.
 [[nodiscard]] double bus_factor(const std::string& op, int ranks);
 

@@ -19,10 +19,9 @@ namespace {
 
 // What nodes send each other of this operation in a group whose wire is `of_group`.
 ops::WireFormat wire_of(const Case& what, ops::WireFormat of_group) {
-  const bool reduces =
-      what.op == "all_reduce" || what.op == "reduce_scatter" || what.op == "reduce";
-  return reduces && what.redop == "avg" && what.dtype == "float32" ? of_group
-                                                                   : ops::WireFormat::kNative;
+  const bool is_rounded =
+      is_rounded_on_wires(what.op) && what.redop == "avg" && what.dtype == "float32";
+  return is_rounded ? of_group : ops::WireFormat::kNative;
 }
 
 // Values that stay what they are however often they are summed, or all but stay where a mean is

@@ -327,6 +327,23 @@ TEST(LocalSteps, ARefusedSynchronizeDropsNothing) {
   });
 }
 
+// As a synchronize() leaves it that fails between two ranks.
+TEST(LocalSteps, WithoutCommonValuesNoStepIsMade) {
+  with_communicator({1, 1}, "hierarchical", {}, [](const CommPtr& comm) {
+    Trained local(comm, kSmallSizes, make_sgd, locally({.steps = 4, .delay = 3}));
+    for (std::int64_t step = 0; step < 5; ++step) local.step(step, comm->rank());
+    internal::LocalAccess::stepping(*local.optimizer)->drop();
+    const std::uint64_t before = digest(local.parameters);
+    EXPECT_THROW(local.step(5, comm->rank()), InvalidArgument);
+    EXPECT_THROW(local.optimizer->flush(), InvalidArgument);
+    EXPECT_EQ(digest(local.parameters), before);
+    local.optimizer->synchronize();
+    for (std::int64_t step = 5; step < 13; ++step) local.step(step, comm->rank());
+    local.optimizer->flush();
+    verify_equal(*comm, local.parameters);
+  });
+}
+
 // Clipping and losses that are not finite are a node's own affair.
 TEST(LocalSteps, ANodeSkipsItsOwnSteps) {
   with_communicator({2, 1}, "hierarchical", {}, [](const CommPtr& comm) {

@@ -123,6 +123,11 @@ TEST(AutoWire, IsRefusedWhereWaitsAreNotMeasured) {
     internal::AutoWire::check({{"weight", torch::zeros({2})}, {"bias", bias}});
   };
   EXPECT_NO_THROW(check(torch::zeros({2})));
+  std::vector<std::string> compared;
+  internal::AutoWire::describe({{"weight", torch::zeros({2})},
+                                {"bias", torch::zeros({2}, torch::TensorOptions(torch::kMeta))}},
+                               compared);
+  EXPECT_EQ(compared, std::vector<std::string>{"parameter 'bias' on meta"});
   EXPECT_THAT([&] { check(torch::zeros({2}, torch::TensorOptions(torch::kMeta))); },
               ::testing::ThrowsMessage<InvalidArgument>(
                   AllOf(HasSubstr("'bias' is on meta"), HasSubstr("name a wire"))));
