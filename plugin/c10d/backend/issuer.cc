@@ -235,7 +235,7 @@ WorkPtr Issuer::end_batch() {
   }
   payload->copy_out = [parts = std::move(batch.works)] {
     for (const auto& part : parts) {
-      if (const auto error = part->exception()) std::rethrow_exception(error);
+      if (const auto error = part->finish()) std::rethrow_exception(error);
     }
   };
   return make_work(api::kCoalesced, group_.group->sequence(), payload,

@@ -3,8 +3,8 @@
 
 #include "plugin/c10d/work/profiling.h"
 
-#include <ATen/ThreadLocalState.h>
 #include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <memory>
 #include <utility>
@@ -19,7 +19,12 @@ std::function<void()> begin_profiled(const char* title, at::TensorList tensors) 
   record->_setAsync();  // another thread may end it
   const std::vector<c10::IValue> inputs(tensors.begin(), tensors.end());
   record->before(title, c10::ArrayRef<const c10::IValue>(inputs.data(), inputs.size()));
-  return at::wrapPropagateTLSState([record] { record->end(); });
+  // All that an observer looks for in the thread that ends it. The rest of the caller's state may
+  // belong to Python, whose lock is not to be taken here: who has it may wait for this end.
+  return [record, info = c10::ThreadLocalDebugInfo::current()] {
+    const c10::DebugInfoGuard guard(info);
+    record->end();
+  };
 }
 
 }  // namespace chainmail::internal

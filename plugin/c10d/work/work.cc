@@ -60,12 +60,13 @@ c10::IValue Payload::value() const {
 
 bool Payload::begin() noexcept {
   is_inference_ = c10::InferenceMode::is_enabled();
-  has_begun_ = copy_out || at_end;
-  return has_begun_;
+  const bool has_work = copy_out || at_end;
+  is_finished_.store(!has_work, std::memory_order_relaxed);
+  return has_work;
 }
 
 void Payload::finish(const ops::Operation& operation) noexcept {
-  if (!has_begun_) return;
+  if (is_finished()) return;
   // The engine's callback and a waiting caller may both get here first.
   std::call_once(once_, [&]() noexcept {
     try {
@@ -78,7 +79,13 @@ void Payload::finish(const ops::Operation& operation) noexcept {
       copy_error = std::current_exception();
     }
     if (at_end) std::exchange(at_end, nullptr)();
+    is_finished_.store(true, std::memory_order_release);
   });
+}
+
+void Payload::run_later(std::function<void()> task) {
+  if (executor_) return executor_->post(std::move(task));
+  task();
 }
 
 GroupWork::GroupWork(int rank, c10d::OpType type, std::uint64_t sequence,
@@ -121,15 +128,13 @@ ChainmailWork::ChainmailWork(int rank, c10d::OpType type, std::uint64_t sequence
   operation_->on_done([payload = payload_, done = operation_] { payload->finish(*done); });
 }
 
-bool ChainmailWork::isCompleted() {
-  if (!operation_->is_done()) return false;
+std::exception_ptr ChainmailWork::finish() const noexcept {
   payload_->finish(*operation_);
-  return true;
+  return exception();
 }
 
 std::exception_ptr ChainmailWork::exception() const {
-  if (!operation_->is_done()) return nullptr;
-  payload_->finish(*operation_);
+  if (!is_finished()) return nullptr;
   const std::exception_ptr error = operation_->error();
   return error ? error : payload_->copy_error;
 }
@@ -158,22 +163,29 @@ bool ChainmailWork::wait(std::chrono::milliseconds timeout) {
     if (operation_->is_done()) payload_->finish(*operation_);
     throw;
   }
-  payload_->finish(*operation_);
+  const std::exception_ptr error = finish();
   note_waited();
-  if (payload_->copy_error) std::rethrow_exception(payload_->copy_error);
+  if (error) std::rethrow_exception(error);
   return true;
 }
 
 /// Calls `complete` with the error, or null, when the results are in their places.
 void ChainmailWork::on_end(std::function<void(const std::exception_ptr&)> complete) const {
-  operation_->on_done([payload = payload_, done = operation_,
-                       complete = std::move(complete)]() noexcept {
-    payload->finish(*done);
+  const auto finished = [payload = payload_, done = operation_,
+                         complete = std::move(complete)]() noexcept {
     try {
       complete(done->error() ? done->error() : payload->copy_error);
     } catch (const std::exception& failure) {  // a future's callbacks are its user's code
       log_line(LogLevel::kError, std::string("a callback of a future threw: ") + failure.what());
     }
+  };
+  operation_->on_done([payload = payload_, done = operation_, finished]() noexcept {
+    if (payload->is_finished()) return finished();
+    // This may be a caller in Python.
+    payload->run_later([payload, done, finished] {
+      payload->finish(*done);
+      finished();
+    });
   });
 }
 

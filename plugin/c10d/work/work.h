@@ -9,6 +9,7 @@
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <exception>
@@ -56,14 +57,18 @@ class Payload : public PayloadContents {
   /// False when there is nothing for finish() to do.
   bool begin() noexcept;
   /// Runs copy_out and at_end once; concurrent callers wait for that. Called when the operation is
-  /// done.
+  /// done. Not with Python's lock held, which tensors of Python's own kinds may need.
   void finish(const ops::Operation& operation) noexcept;
+  /// Whether it has, or there is nothing to do. Never waits.
+  bool is_finished() const noexcept { return is_finished_.load(std::memory_order_acquire); }
+  /// In a thread of the executor.
+  void run_later(std::function<void()> task);
 
  private:
   const std::shared_ptr<ops::CallbackExecutor> executor_;
   bool is_inference_ = false;
-  bool has_begun_ = false;
   std::once_flag once_;
+  std::atomic<bool> is_finished_ = true;
 };
 
 /// How long Work::wait(timeout) waits: without limit for 0, not at all for a negative timeout,
@@ -74,7 +79,7 @@ class Payload : public PayloadContents {
 /// What the Works of a group's operations have in common, on CPUs and on devices.
 class GroupWork : public c10d::Work {
  public:
-  bool isSuccess() const final { return is_done() && !exception(); }
+  bool isSuccess() const final { return is_finished() && !exception(); }
   std::vector<at::Tensor> result() override;
   void synchronize() final { wait(); }
   /// Ends the operation and with it its group, since the other ranks cannot know how far it got.
@@ -86,6 +91,8 @@ class GroupWork : public c10d::Work {
             std::weak_ptr<ops::Group> group);
   /// Of the operation itself.
   virtual bool is_done() const = 0;
+  /// Its results are in their places, too. Python's callers have its lock.
+  virtual bool is_finished() const { return is_done(); }
   /// To be called at the end of wait(): torch's graphs look for what nobody has waited for.
   void note_waited();
 
@@ -102,10 +109,13 @@ class ChainmailWork final : public GroupWork {
                 std::shared_ptr<Payload> payload, std::shared_ptr<ops::Operation> operation,
                 std::weak_ptr<ops::Group> group);
 
-  bool isCompleted() override;
+  bool isCompleted() override { return is_finished(); }
   std::exception_ptr exception() const override;
   std::vector<at::Tensor> result() override;
   int sourceRank() const override;
+  /// Once the operation is done: puts results in their places, and gives the error. May wait for
+  /// another thread that does.
+  std::exception_ptr finish() const noexcept;
   /// Throws the operation's own error (MismatchError, PeerError ...); TimeoutError when `timeout`
   /// passes first, and the operation goes on. No timeout: that of the operation.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
@@ -117,6 +127,7 @@ class ChainmailWork final : public GroupWork {
 
  private:
   bool is_done() const override { return operation_->is_done(); }
+  bool is_finished() const override { return is_done() && payload_->is_finished(); }
   void on_end(std::function<void(const std::exception_ptr&)> complete) const;
 
   const std::shared_ptr<ops::Operation> operation_;

@@ -227,6 +227,23 @@ class CollectivesTest(BothTest):
         if RANK == 0:  # as torch spells it for its own backends
             self.assertIn([4], shapes.get("chainmail:recvAnySource", []), shapes)
 
+    def test_who_polls_while_a_profiler_ends_events(self):
+        """Checkpointing and such leave objects of Python's in the thread that begins operations."""
+        def untouched(tensor):
+            return tensor
+
+        value = torch.ones(10000)
+        with process_group(), profile(activities=[ProfilerActivity.CPU]):
+            with torch.autograd.graph.saved_tensors_hooks(untouched, untouched):
+                for _ in range(300):
+                    polled = dist.all_reduce(value, async_op=True)
+                    while not polled.is_completed():
+                        pass
+                    awaited = dist.all_reduce(value, async_op=True)
+                    awaited.get_future().wait()
+                    self.assertTrue(awaited.is_success())
+                    value.fill_(1)
+
     def test_operators_by_name(self):
         with process_group():
             value = mine(8)

@@ -2,18 +2,15 @@
 // SPDX-FileCopyrightText: 2026 the Chainmail authors
 
 // What Work and Future promise: waiting with and without a limit, results, callbacks, errors,
-// several operations as one, and what the profiler sees.
+// several operations as one.
 
-#include <ATen/record_function.h>
 #include <chainmail/error.h>
 #include <gmock/gmock.h>
-#include <torch/csrc/autograd/profiler_legacy.h>
 #include <torch/types.h>
 
 #include <atomic>
 #include <chrono>
 #include <future>
-#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -354,90 +351,6 @@ TEST_F(WorkTest, CallbacksOfFuturesDoNotRunInAThreadThatWaitsForAnotherOperation
     chained->wait();
     EXPECT_FALSE(chained->hasError());
   }
-}
-
-TEST_F(WorkTest, TheProfilerSeesEveryOperationWithItsShapes) {
-  using torch::autograd::profiler::ProfilerConfig;
-  using torch::autograd::profiler::ProfilerState;
-  torch::autograd::profiler::enableProfilerLegacy(
-      ProfilerConfig(ProfilerState::CPU, /*report_input_shapes=*/true));
-  std::vector<at::Tensor> tensors{torch::ones({7, 2})};
-  backend_->allreduce(tensors)->wait();
-  c10d::BroadcastOptions options;
-  options.asyncOp = false;
-  backend_->broadcast(tensors, options);
-  backend_->barrier()->wait();
-  const auto events = torch::autograd::profiler::disableProfilerLegacy();
-  std::vector<std::string> seen;
-  for (const auto& thread : events) {
-    for (const auto& event : thread) {
-      const std::string name = event.name();
-      if (name.rfind("chainmail:", 0) != 0 || event.kindStr() != "push") continue;
-      seen.push_back(name);
-      if (name != "chainmail:barrier") {
-        EXPECT_EQ(event.shapes(), (std::vector<std::vector<std::int64_t>>{{7, 2}})) << name;
-      }
-    }
-  }
-  EXPECT_THAT(seen, ::testing::UnorderedElementsAre("chainmail:all_reduce", "chainmail:broadcast",
-                                                    "chainmail:barrier"));
-}
-
-/// Of operations, in this thread and what it begins, so slowly that who does not wait for it is
-/// seen.
-class SlowObserver {
- public:
-  SlowObserver()
-      : handle_(at::addThreadLocalCallback(
-            at::RecordFunctionCallback(
-                [](const at::RecordFunction& /*function*/) {
-                  return std::unique_ptr<at::ObserverContext>();
-                },
-                [](const at::RecordFunction& function, at::ObserverContext* /*context*/) {
-                  if (std::string(function.name()).rfind("chainmail:", 0) != 0) return;
-                  std::this_thread::sleep_for(milliseconds{50});
-                  ++ended;
-                })
-                .scopes({at::RecordScope::USER_SCOPE}))) {
-    ended = 0;
-  }
-  ~SlowObserver() { at::removeCallback(handle_); }
-  SlowObserver(const SlowObserver&) = delete;
-  SlowObserver& operator=(const SlowObserver&) = delete;
-
-  static inline std::atomic<int> ended{0};
-
- private:
-  at::CallbackHandle handle_;
-};
-
-// A profiler that is stopped then reads what the end of an event writes.
-TEST_F(WorkTest, WhoSeesTheEndComesAfterTheProfilersEvent) {
-  const SlowObserver observer;
-  std::vector<at::Tensor> tensors{torch::ones({7, 2})};
-  backend_->allreduce(tensors)->wait();
-  EXPECT_EQ(SlowObserver::ended, 1);
-  const WorkPtr polled = backend_->allreduce(tensors);
-  while (!polled->isCompleted()) std::this_thread::yield();
-  EXPECT_EQ(SlowObserver::ended, 2);
-  backend_->allreduce(tensors)->getFuture()->wait();
-  EXPECT_EQ(SlowObserver::ended, 3);
-  c10d::BroadcastOptions options;
-  options.asyncOp = false;
-  backend_->broadcast(tensors, options);
-  EXPECT_EQ(SlowObserver::ended, 4);
-  const int next = (job().rank + 1) % job().size;
-  const int last = (job().rank + job().size - 1) % job().size;
-  std::vector<at::Tensor> received{torch::empty({7, 2})};
-  const WorkPtr sent = backend_->send(tensors, next, 0);
-  backend_->recv(received, last, 0)->wait();
-  sent->wait();
-  EXPECT_EQ(SlowObserver::ended, 6);
-  backend_->startCoalescing();
-  static_cast<void>(backend_->send(tensors, next, 0));
-  static_cast<void>(backend_->recv(received, last, 0));
-  backend_->endCoalescing()->wait();
-  EXPECT_EQ(SlowObserver::ended, 8);
 }
 
 TEST_F(WorkTest, MistakesAreTorchErrorsAndTheGroupLives) {
