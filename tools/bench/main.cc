@@ -101,9 +101,10 @@ std::vector<std::string> operations_asked_for() {
   return names;
 }
 
-// What a group's wire leaves as it is would be timed as if it were rounded.
-void check_is_rounded() {
-  const std::string wire = "--wire " + FLAGS_wire + " with ";
+// What a group's wire leaves as it is would be timed as if it were rounded. `way`: how it was asked
+// for, "--wire int8".
+void check_is_rounded(const std::string& way) {
+  const std::string wire = way + " with ";
   if (FLAGS_o != "avg") {
     throw InvalidArgument(wire + "-o " + FLAGS_o +
                           ": a group's wire rounds means alone, and calls would be timed without "
@@ -127,7 +128,7 @@ RosterOptions roster_asked_for() {
   if (FLAGS_group_memory && !FLAGS_engine) {
     throw InvalidArgument("--group_memory needs --engine: c10d's tensors are the caller's");
   }
-  if (FLAGS_wire != "native" && FLAGS_kernels.empty()) check_is_rounded();
+  if (FLAGS_wire != "native" && FLAGS_kernels.empty()) check_is_rounded("--wire " + FLAGS_wire);
   RosterOptions options;
   options.is_engine = FLAGS_engine;
   options.uses_group_memory = FLAGS_group_memory;
@@ -137,6 +138,9 @@ RosterOptions roster_asked_for() {
   options.remote_shell = FLAGS_mpi_rsh;
   if (FLAGS_device != "cpu" && FLAGS_device != "cuda") {
     throw InvalidArgument("--device " + FLAGS_device + ": valid are cpu and cuda");
+  }
+  for (const std::string& name : options.against) {
+    if (is_rounding_wire(name)) check_is_rounded("--against " + name);
   }
   check_contestants(options, FLAGS_device == "cuda");
   return options;

@@ -184,6 +184,10 @@ std::vector<std::string> parse_contestants(const std::string& list) {
   return names;
 }
 
+bool is_rounding_wire(const std::string& name) {
+  return name == "float16" || name == "int8" || name == "int4";
+}
+
 void check_contestants(const RosterOptions& options, bool is_on_gpu) {
   const std::vector<std::string> on_gpus = {"by-node", "native", "float16", "nccl"};
   if (is_on_gpu && options.is_engine) {

@@ -32,6 +32,9 @@ struct RosterOptions {
 /// "mpi,mpich" in words; "none" and "" are none. Throws InvalidArgument for unknown names.
 [[nodiscard]] std::vector<std::string> parse_contestants(const std::string& list);
 
+/// Whether the contestant `name` is ours on a wire that rounds.
+[[nodiscard]] bool is_rounding_wire(const std::string& name);
+
 /// Throws InvalidArgument for contestants that do not take tensors of that place: torch's Gloo, MPI
 /// and the engine's call reduce in host memory, torch's NCCL on GPUs.
 void check_contestants(const RosterOptions& options, bool is_on_gpu);
