@@ -102,10 +102,11 @@ std::uint64_t random_id() {
   return (static_cast<std::uint64_t>(random()) << 32) | random();
 }
 
+bool says_set(const CheckpointState& state) { return state.has(kReplicaSet); }
+
 // Where the ranks that saved have said which set they are of: what is left of `saved` for `rank` is
 // its own set's.
 void keep_own_set(SavedStates& saved, int rank, const std::vector<int>& set_of_rank) {
-  const auto says_set = [](const CheckpointState& state) { return state.has(kReplicaSet); };
   if (std::ranges::none_of(saved.ranks, says_set)) return;
   const int set = set_of_rank.at(static_cast<std::size_t>(rank));
   std::erase_if(saved.ranks, [&](const CheckpointState& state) {
@@ -163,7 +164,10 @@ internal::PartWishes wishes_of(const CheckpointItem& item, const internal::PartT
                           "add an optimizer by this name, or use another name for the run");
   }
   internal::PartWishes wished = item.wish_parts(own);
-  for (internal::PartWish& wish : wished.wishes) wish.range.tensor.insert(0, prefix);
+  for (internal::PartWish& wish : wished.wishes) {
+    wish.set = own.at(wish.range.tensor).set;
+    wish.range.tensor.insert(0, prefix);
+  }
   return wished;
 }
 
@@ -227,18 +231,21 @@ void MultiNodeCheckpointer::Impl::finish_items(const std::string& what) {
 }
 
 void MultiNodeCheckpointer::Impl::load_parts(const internal::RestoredParts& parts,
+                                             const std::set<std::string>& items_of_sets,
                                              const std::string& what) {
   std::vector<internal::PartWish> wishes;
   std::vector<internal::PartWishes> of_items;
   internal::agree_on_success(*communicator, what, internal::error_of([&] {
-    const internal::PartTensors all = parts.tensors(place.set);
+    const internal::PartTensors of_set = parts.tensors(place.set);
+    const internal::PartTensors of_all = parts.tensors(std::nullopt);
     for (const CheckpointItem& item : items) {
-      name_errors(item, [&] { of_items.push_back(wishes_of(item, all)); });
+      const bool is_in_all = item.has_parts_in_all_sets && !items_of_sets.contains(item.name);
+      name_errors(item, [&] { of_items.push_back(wishes_of(item, is_in_all ? of_all : of_set)); });
       const auto& added = of_items.back().wishes;
       wishes.insert(wishes.end(), added.begin(), added.end());
     }
   }));
-  parts.read(*communicator, place.set, wishes, what);
+  parts.read(*communicator, wishes, what);
   internal::agree_on_success(*communicator, what, internal::error_of([&] {
     for (std::size_t i = 0; i < items.size(); ++i) {
       if (of_items[i].take) name_errors(items[i], of_items[i].take);
@@ -410,17 +417,23 @@ std::optional<std::int64_t> MultiNodeCheckpointer::maybe_load() {
   impl_->prepare_items();
   const std::string what = "cannot resume from " + impl_->place.run_folder + '/' +
                            internal::generation_name(restored->manifest.iteration);
-  internal::agree_on_success(
-      communicator, what, internal::error_of([&] {
-        for (const CheckpointItem& item : impl_->items) {
-          name_errors(item, [&] {
-            item.load(states_of(item, *restored, communicator.rank(),
-                                impl_->own_set_of(item) ? &impl_->set_of_rank : nullptr));
-          });
-        }
-      }));
+  std::set<std::string> items_of_sets;
+  internal::agree_on_success(communicator, what, internal::error_of([&] {
+                               for (const CheckpointItem& item : impl_->items) {
+                                 name_errors(item, [&] {
+                                   const bool is_of_set = impl_->own_set_of(item).has_value();
+                                   const SavedStates saved =
+                                       states_of(item, *restored, communicator.rank(),
+                                                 is_of_set ? &impl_->set_of_rank : nullptr);
+                                   if (is_of_set || std::ranges::any_of(saved.ranks, says_set)) {
+                                     items_of_sets.insert(item.name);
+                                   }
+                                   item.load(saved);
+                                 });
+                               }
+                             }));
   impl_->finish_items(what);
-  impl_->load_parts(restored->parts, what);
+  impl_->load_parts(restored->parts, items_of_sets, what);
   return restored->manifest.iteration;
 }
 

@@ -8,6 +8,7 @@
 #include <future>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,7 +36,9 @@ struct MultiNodeCheckpointer::Impl {
   void prepare_items();
   /// `what` begins the errors of these.
   void finish_items(const std::string& what);
-  void load_parts(const internal::RestoredParts& parts, const std::string& what);
+  /// Of `items_of_sets` each set has parts of its own.
+  void load_parts(const internal::RestoredParts& parts, const std::set<std::string>& items_of_sets,
+                  const std::string& what);
   void capture(std::int64_t iteration);
   void start();
   void wait();

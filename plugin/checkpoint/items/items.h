@@ -62,11 +62,15 @@ struct CheckpointItem {
   std::function<void()> finish = {};
   /// This rank's parts, after save(); may be empty.
   std::function<RankParts()> save_parts = {};
-  /// After finish(), with all tensors in parts that are the item's; may be empty.
+  /// After finish(), with all tensors in parts that are the item's, in this rank's replica set; may
+  /// be empty.
   std::function<PartWishes(const PartTensors& saved)> wish_parts = {};
   /// Of what these ranks of the job have together: where they are all of one replica set of
   /// several, load() gets what ranks of that set have saved by themselves.
   std::vector<int> job_ranks = {};
+  /// Ranks of all sets together have its parts, under names of their own, where it is not of one of
+  /// several sets.
+  bool has_parts_in_all_sets = false;
   /// Of a replicated one, for a checkpoint that has one of each rank: why not. Empty: it is
   /// ignored.
   std::string refusal_of_many = {};

@@ -64,11 +64,12 @@ void give(const FileEntry& entry, const TensorRange& has, std::span<const std::b
 // By tensor.
 using WishesOf = std::multimap<std::string, const PartWish*>;
 
-std::vector<const PartWish*> wishes_for(const WishesOf& wishes, const TensorRange& range) {
+std::vector<const PartWish*> wishes_for(const WishesOf& wishes, int set, const TensorRange& range) {
   std::vector<const PartWish*> found;
   const auto [first, last] = wishes.equal_range(range.tensor);
   for (auto wish = first; wish != last; ++wish) {
     const TensorRange& wanted = wish->second->range;
+    if (wish->second->set != set) continue;
     if (wanted.begin < range.end && range.begin < wanted.end) found.push_back(wish->second);
   }
   return found;
@@ -134,15 +135,17 @@ std::string RestoredParts::complete(Communicator& communicator, const Manifest& 
   return "";
 }
 
-std::map<std::string, PartTensor> RestoredParts::tensors(int set) const {
+std::map<std::string, PartTensor> RestoredParts::tensors(std::optional<int> set) const {
   std::map<std::string, PartTensor> found;
   for (const ManifestTensor& tensor : tensors_) {
-    if (tensor.set == set) found[tensor.name].elements = tensor.elements;
+    if (set && tensor.set != *set) continue;
+    found.try_emplace(tensor.name, PartTensor{.elements = tensor.elements, .set = tensor.set});
   }
   for (const File& file : files_) {
+    if (set && file.set != *set) continue;
     for (const FileEntry& entry : file.index.entries) {
-      if (file.set != set) continue;
       PartTensor& tensor = found.at(parse_range(entry.name).value().tensor);
+      if (tensor.set != file.set) continue;
       tensor.type = entry.type;
       tensor.is_shared = entry.shape.empty();
     }
@@ -172,7 +175,7 @@ std::span<const std::byte> RestoredParts::fetch(Communicator& communicator, cons
   return {};
 }
 
-void RestoredParts::read(Communicator& communicator, int set, std::span<const PartWish> wishes,
+void RestoredParts::read(Communicator& communicator, std::span<const PartWish> wishes,
                          const std::string& what) const {
   WishesOf wishes_of;
   for (const PartWish& wish : wishes) wishes_of.emplace(wish.range.tensor, &wish);
@@ -182,8 +185,7 @@ void RestoredParts::read(Communicator& communicator, int set, std::span<const Pa
     for (std::size_t e = 0; e < file.index.entries.size(); ++e) {
       const FileEntry& entry = file.index.entries[e];
       const TensorRange range = parse_range(entry.name).value();
-      std::vector<const PartWish*> takers;
-      if (file.set == set) takers = wishes_for(wishes_of, range);
+      const std::vector<const PartWish*> takers = wishes_for(wishes_of, file.set, range);
       if (file.is_everywhere && takers.empty()) continue;
       const std::span<const std::byte> data = fetch(communicator, file, e, source, problem);
       if (data.empty()) continue;

@@ -46,13 +46,14 @@ class RestoredParts {
   [[nodiscard]] std::string complete(Communicator& communicator, const Manifest& manifest,
                                      const std::vector<PartsReport>& reports);
 
-  /// Of replica set `set`, once complete. Local.
-  [[nodiscard]] std::map<std::string, PartTensor> tensors(int set) const;
+  /// Of replica set `set`, once complete; of all of them where it is unset, of tensors of the same
+  /// name the first. Local.
+  [[nodiscard]] std::map<std::string, PartTensor> tensors(std::optional<int> set) const;
   /// Fulfils this rank's wishes, from files where all ranks see them, else from whoever does; an
   /// entry at a time. Collective.
   /// @throws CheckpointError  on all ranks, begins with `what`: something that was verified has
   ///                          become unreadable
-  void read(Communicator& communicator, int set, std::span<const PartWish> wishes,
+  void read(Communicator& communicator, std::span<const PartWish> wishes,
             const std::string& what) const;
 
  private:

@@ -45,12 +45,14 @@ struct PartTensor {
   std::uint64_t elements = 0;
   EntryType type = EntryType::kBytes;
   bool is_shared = false;  ///< one element, the same for all parts
+  int set = 0;             ///< replica set whose files have it
 };
 
 /// Elements that a rank wants, and where to put them; the element where it is shared.
 struct PartWish {
   TensorRange range;
   std::span<std::byte> into;
+  int set = 0;  ///< of the tensor
 };
 
 /// A file of parts, by what lies where.

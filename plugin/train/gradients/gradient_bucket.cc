@@ -8,7 +8,6 @@
 #include <utility>
 
 #include <ATen/ATen.h>
-#include <ATen/TensorUtils.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/StringUtil.h>
@@ -36,14 +35,6 @@ constexpr std::int64_t kAlignmentBytes = 64;
 // in.
 std::int64_t alignment(std::int64_t element_size, bool has_blocks) {
   return has_blocks ? std::int64_t{ops::kWireBlock} : kAlignmentBytes / element_size;
-}
-
-// Of a gradient in a bucket: that of its parameter, so that autograd accumulates in place without
-// complaint.
-GradientBucket::Layout layout_like(const at::Tensor& parameter) {
-  return {parameter.sizes().vec(), parameter.is_non_overlapping_and_dense()
-                                       ? parameter.strides().vec()
-                                       : at::detail::defaultStrides(parameter.sizes())};
 }
 
 bool lies_in(const at::Tensor& gradient, const at::Tensor& view) {
@@ -113,15 +104,12 @@ GradientBucket::GradientBucket(std::vector<NamedTensor> parameters, ops::Group& 
   const auto element_size = static_cast<std::int64_t>(c10::elementSize(dtype));
   const auto count = static_cast<std::int64_t>(parameters_.size());
   const bool is_to_integers = ops::is_in_blocks(wire_);
-  if (is_to_integers && context_) {
-    throw InvalidArgument("parameter '" + parameters_.front().name + "' is on " +
-                          context_->device().str() + ": the wire " + ops::to_string(wire_) +
-                          " is for CPUs; use float16 or bfloat16");
-  }
+  if (is_to_integers) check_on_host(parameters_.front(), wire_);
   std::int64_t total = 0;
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) {
-    layouts_.push_back(layout_like(parameter.tensor));
+    // So that autograd accumulates in place without complaint.
+    layouts_.push_back(layout_of(parameter.tensor));
     places_.push_back(
         {static_cast<std::size_t>(total), static_cast<std::size_t>(parameter.tensor.numel())});
     const bool is_rounded = is_to_integers ? is_rounded_to_integers(parameter.tensor)
@@ -190,7 +178,8 @@ void GradientBucket::make_debts(const ops::Group& group) {
   }
   std::vector<at::Tensor> tensors;
   for (const NamedTensor& parameter : parameters_) tensors.push_back(parameter.tensor);
-  debts_ = std::make_shared<GradientDebts>(std::move(tensors), places_, topology.size(), share);
+  debts_ = std::make_shared<GradientDebts>(std::move(tensors), layouts_, places_, topology.size(),
+                                           share);
 }
 
 void GradientBucket::make_feedback() {
@@ -475,8 +464,8 @@ void GradientBucket::finish(const std::vector<Presence>& presence) {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     at::Tensor& gradient = parameters_[i].tensor.mutable_grad();
     is_somewhere_[i] = presence[i].somewhere ? 1 : 0;
-    // All owners of a slice do, or none. Looking at what is on a GPU would wait for it.
-    if (!presence[i].somewhere && pays_debts() && (!context_ || debts_->has_paid())) {
+    // All owners of a slice do, or none. Looking at what is on a GPU waits for it.
+    if (!presence[i].somewhere && pays_debts() && (!context_ || debts_->are_expected())) {
       debts_->take_back(i, own_means(), own_begin(), loss_scale_);
     }
     if (!presence[i].somewhere || slices_) {

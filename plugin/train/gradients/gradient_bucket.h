@@ -33,6 +33,7 @@
 #include "ops/engine/group.h"
 #include "ops/node_cut.h"
 #include "plugin/c10d/device/device_context.h"
+#include "plugin/tensor/memory_layout.h"
 #include "plugin/train/gradients/bucket_pool.h"
 #include "plugin/train/gradients/presence.h"
 #include "plugin/train/optimizer/parameter_list.h"
@@ -129,11 +130,7 @@ class GradientBucket {
   /// With slices, whose owners they are; the common elements are the marks. Else null.
   const std::shared_ptr<const ops::NodeCut>& slices() const noexcept { return slices_; }
   /// How parameter `index` lay in memory when the bucket was made; its gradients do ever since.
-  struct Layout {
-    std::vector<std::int64_t> sizes;
-    std::vector<std::int64_t> strides;
-  };
-  const Layout& layout(std::size_t index) const { return layouts_.at(index); }
+  const MemoryLayout& layout(std::size_t index) const { return layouts_.at(index); }
   /// Where each gradient lies in the bucket.
   const std::vector<ParameterPlace>& places() const noexcept { return places_; }
   /// After wait(), with slices: a row with the means of this rank's slice, which is the bucket from
@@ -164,10 +161,10 @@ class GradientBucket {
   void cut(const SliceRule& rule, std::size_t end, const ops::Group& group);
 
   std::vector<NamedTensor> parameters_;
-  std::vector<Layout> layouts_;    ///< of parameters_
-  at::Tensor flat_;                ///< with a pool undefined but from start() to wait()
-  std::vector<at::Tensor> views_;  ///< one per parameter, shaped like it
-  at::Tensor marks_;               ///< the numbers behind the gradients, [2, parameters]
+  std::vector<MemoryLayout> layouts_;  ///< of parameters_
+  at::Tensor flat_;                    ///< with a pool undefined but from start() to wait()
+  std::vector<at::Tensor> views_;      ///< one per parameter, shaped like it
+  at::Tensor marks_;                   ///< the numbers behind the gradients, [2, parameters]
   std::vector<char> is_present_;
   std::vector<char> is_somewhere_;
   std::vector<ParameterPlace> places_;

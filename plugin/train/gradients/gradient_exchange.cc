@@ -121,6 +121,10 @@ std::vector<Debt> GradientExchange::take_debts() {
   return debts;
 }
 
+void GradientExchange::expect_debts() noexcept {
+  for (const GradientBucket& bucket : sets_[0].buckets) bucket.debts().expect();
+}
+
 void GradientExchange::owe(const std::vector<Debt>& debts) {
   const at::NoGradGuard no_grad;
   for (const GradientBucket& bucket : sets_[0].buckets) {
@@ -158,7 +162,8 @@ void GradientExchange::make_buckets(std::vector<std::size_t> order) {
                            options_.overlaps ? options_.first_bucket_bytes : 0});
   const std::vector<std::size_t> owner_of = owners_of_whole();
   const auto context =
-      order.empty() ? nullptr : communicator_->impl().device_context_for_gradients(device_of_all());
+      order.empty() ? nullptr
+                    : communicator_->impl().device_context_for_gradients(device_of(parameters_));
   for (std::size_t set = 0; set < (options_.double_buffering ? 2 : 1); ++set) {
     for (std::size_t b = 0; b < plan.size(); ++b) {
       std::vector<NamedTensor> members;
@@ -209,18 +214,6 @@ std::optional<SliceRule> GradientExchange::rule_for(
   std::ranges::stable_sort(bucket, {}, [&](std::size_t p) { return owner_of[p]; });
   for (const std::size_t parameter : bucket) rule.owners.push_back(owner_of[parameter]);
   return rule;
-}
-
-c10::Device GradientExchange::device_of_all() const {
-  const c10::Device device = parameters_.front().tensor.device();
-  for (const NamedTensor& parameter : parameters_) {
-    if (parameter.tensor.device() != device) {
-      throw InvalidArgument("parameter '" + parameter.name + "' is on " +
-                            parameter.tensor.device().str() + " and '" + parameters_.front().name +
-                            "' on " + device.str() + "; a rank trains on one device");
-    }
-  }
-  return device;
 }
 
 std::size_t GradientExchange::bytes() const noexcept {

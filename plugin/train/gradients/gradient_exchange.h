@@ -132,6 +132,8 @@ class GradientExchange {
         0};  ///< from the first bucket's start to the last's end
   };
   const Times& times() const noexcept { return times_; }
+  /// See GradientDebts.
+  void expect_debts() noexcept;
   /// Of a position in parameters().
   Place place_of(std::size_t parameter) const { return places_.at(parameter); }
   /// With double buffering the first ones of each pair.
@@ -158,7 +160,6 @@ class GradientExchange {
   std::vector<std::size_t> owners_of_whole() const;
   std::optional<SliceRule> rule_for(std::vector<std::size_t>& bucket,
                                     const std::vector<std::size_t>& owner_of) const;
-  c10::Device device_of_all() const;
   void on_ready(std::size_t parameter);
   void open();
   void end();

@@ -34,7 +34,7 @@ std::string LocalResiduals::layout() const {
   LayoutHash hash(*model_->communicator().impl().group);
   for (const NamedTensor& parameter : model_->gradients().parameters()) {
     hash.add(parameter.name);
-    hash.add(static_cast<std::uint64_t>(parameter.tensor.numel()));
+    hash.add(layout_of(parameter.tensor));
   }
   return hash.describe(stepping_->describe_exchanges() + ", ");
 }
@@ -128,6 +128,7 @@ std::vector<KeptResiduals::Range> LocalResiduals::wants(int old_rank, const Plac
   if (!is_of_fragments(place.kind)) return gradients_.wants(old_rank, place);
   std::vector<Range> wanted;
   if (model_->communicator().inter_rank() != 0) return wanted;
+  if (place.is_reordered) return {place.elements};
   for (const OuterFragment::Piece& piece : stepping_->pieces()) {
     if (name_of(piece) != place.parameter) continue;
     const std::int64_t from =

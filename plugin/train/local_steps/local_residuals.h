@@ -22,8 +22,12 @@ class LocalResiduals final : public KeptResiduals {
 
   [[nodiscard]] std::string layout() const override;
   [[nodiscard]] std::vector<std::int64_t> exchanges() const override;
+  [[nodiscard]] const MemoryLayout* lies(const std::string& parameter) const override {
+    return gradients_.lies(parameter);  // fragments refuse parameters that lie otherwise by now
+  }
   [[nodiscard]] std::vector<KeptRow> rows() const override;
   void clear() override;
+  void expect_debts() override { gradients_.expect_debts(); }
   void set_exchanges(std::span<const std::int64_t> exchanges) override;
   void put(const KeptRow& row) override;
   [[nodiscard]] bool has(const Place& place) const override;

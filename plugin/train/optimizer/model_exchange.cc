@@ -190,6 +190,11 @@ void ModelExchange::renew_exchange() {
   make_exchange(std::vector<NamedTensor>(trainable_), std::vector<std::size_t>(order_));
 }
 
+void ModelExchange::expect_debts() {
+  expects_debts_ = true;
+  exchange_->expect_debts();
+}
+
 bool ModelExchange::overlaps() const {
   return options_.overlap.value_or(averaged_over().inter_size() > 1 || options_.free_gradients) &&
          options_.bucket_bytes.value_or(1) > 0;
@@ -223,6 +228,12 @@ void ModelExchange::check_no_means() const {
       "after step(), or call zero_grad() before to drop them");
 }
 
+std::optional<ops::WireFormat> ModelExchange::integer_wire() const {
+  if (auto_ || !options_.wire) return std::nullopt;
+  const ops::WireFormat wire = ops::parse_wire_format(*options_.wire);
+  return ops::is_in_blocks(wire) ? std::optional(wire) : std::nullopt;
+}
+
 // What is refused here changes nothing, and on all ranks, since all have found the same before.
 ModelExchange::Found ModelExchange::examine() {
   Found found;
@@ -235,7 +246,7 @@ ModelExchange::Found ModelExchange::examine() {
   for (std::string& line : describe_training_state(found.parameters, found.buffers, optimizer_)) {
     described.push_back(std::move(line));
   }
-  if (auto_) AutoWire::describe(found.trainable, described);
+  if (auto_ || integer_wire()) describe_devices(found.trainable, described);
   const std::vector<NamedTensor>& untied =
       options_.share_parameters ? found.parameters : found.trainable;
   std::string tied;
@@ -261,6 +272,12 @@ ModelExchange::Found ModelExchange::examine() {
         "end the other one before");
   }
   if (auto_) AutoWire::check(found.trainable);
+  if (const auto wire = integer_wire()) {
+    for (const NamedTensor& parameter : found.trainable) check_on_host(parameter, *wire);
+  }
+  if (communicator_->impl().packs() && !found.trainable.empty()) {
+    static_cast<void>(device_of(found.trainable));
+  }
   if (listener_.check) listener_.check(found.trainable);
   check_receivable("parameter", found.parameters);
   check_receivable("buffer", found.buffers);
@@ -378,6 +395,7 @@ void ModelExchange::make_exchange(std::vector<NamedTensor> trainable,
   exchange_.reset();  // its hooks and memory first
   exchange_ = std::make_unique<GradientExchange>(averaged_over(), std::move(trainable),
                                                  std::move(order), std::move(how));
+  if (expects_debts_) exchange_->expect_debts();
   exchange_->owe(debts);
   exchange_->set_enabled(is_enabled());
   if (communicator_->rank() == 0) {

@@ -61,6 +61,8 @@ class ModelExchange {
   /// wait in that see no change. Local.
   void average_over(std::shared_ptr<Communicator> communicator,
                     std::shared_ptr<Communicator> other = nullptr);
+  /// From now on any rank may owe what a wire has rounded away elsewhere. On all ranks.
+  void expect_debts();
   /// Between two steps: the same exchange anew.
   void renew_exchange();
   /// Of an elastic job, whose communicator has just entered another world: a new exchange, which
@@ -118,6 +120,8 @@ class ModelExchange {
   Found examine();
   std::optional<std::string> taken_by_another(const std::vector<NamedTensor>& trainable) const;
   Communicator& averaged_over() const noexcept;
+  /// The one that options() names; nothing with other wires.
+  std::optional<ops::WireFormat> integer_wire() const;
   bool overlaps() const;
   bool learns_order() const;
   void compare_among_some(Communicator& some, const std::vector<std::string>& lines);
@@ -128,6 +132,7 @@ class ModelExchange {
   std::shared_ptr<Communicator> communicator_;
   std::shared_ptr<Communicator> averaged_over_;  ///< null: communicator_
   double parts_ = 1;                             ///< parts_of_mean() of exchange_
+  bool expects_debts_ = false;
   std::shared_ptr<Communicator> compared_over_;  ///< besides; null: nothing
   MultiNodeOptimizerOptions options_;
   std::optional<AutoWire> auto_;  ///< none with another wire

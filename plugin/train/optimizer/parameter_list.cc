@@ -167,6 +167,25 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
   return lines;
 }
 
+c10::Device device_of(const std::vector<NamedTensor>& parameters) {
+  const NamedTensor& first = parameters.front();
+  for (const NamedTensor& parameter : parameters) {
+    if (parameter.tensor.device() == first.tensor.device()) continue;
+    throw InvalidArgument("parameter '" + parameter.name + "' is on " +
+                          parameter.tensor.device().str() + " and '" + first.name + "' on " +
+                          first.tensor.device().str() + "; a rank trains on one device");
+  }
+  return first.tensor.device();
+}
+
+void describe_devices(const std::vector<NamedTensor>& tensors, std::vector<std::string>& lines) {
+  for (const NamedTensor& named : tensors) {
+    if (named.tensor.is_cpu()) continue;
+    const c10::DeviceType type = named.tensor.device().type();
+    lines.push_back("parameter '" + named.name + "' on " + c10::DeviceTypeName(type, true));
+  }
+}
+
 void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors) {
   for (const NamedTensor& named : tensors) {
     std::string reason = why_not_dense(named.tensor);

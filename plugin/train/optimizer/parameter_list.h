@@ -42,6 +42,14 @@ struct NamedTensor {
     const std::vector<NamedTensor>& parameters, const std::vector<NamedTensor>& buffers,
     const torch::optim::Optimizer* optimizer);
 
+/// Adds a line, equal on ranks that can train together, for each tensor that is not in host memory:
+/// on which kind of device it is.
+void describe_devices(const std::vector<NamedTensor>& tensors, std::vector<std::string>& lines);
+
+/// The device on which all of them are, one or more.
+/// @throws InvalidArgument  they are on several, and a rank trains on one
+[[nodiscard]] c10::Device device_of(const std::vector<NamedTensor>& parameters);
+
 /// Throws InvalidArgument, naming it, for a tensor that rank 0's values cannot be written to, or
 /// whose gradients cannot be averaged.
 void check_receivable(const char* kind, const std::vector<NamedTensor>& tensors);

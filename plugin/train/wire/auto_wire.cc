@@ -42,14 +42,6 @@ void AutoWire::check(const std::vector<NamedTensor>& parameters) {
   }
 }
 
-void AutoWire::describe(const std::vector<NamedTensor>& parameters,
-                        std::vector<std::string>& lines) {
-  for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.is_cpu()) continue;
-    lines.push_back("parameter '" + parameter.name + "' on " + parameter.tensor.device().str());
-  }
-}
-
 std::optional<ops::WireFormat> AutoWire::choose(Communicator& communicator,
                                                 const GradientExchange& gradients,
                                                 std::size_t bytes, std::uint64_t step) {

@@ -35,9 +35,6 @@ class AutoWire {
   /// the host's.
   static void check(const std::vector<NamedTensor>& parameters);
 
-  /// Adds what check() looks at to what ranks compare.
-  static void describe(const std::vector<NamedTensor>& parameters, std::vector<std::string>& lines);
-
   /// What has been chosen last; native at first.
   ops::WireFormat wire() const noexcept { return wire_; }
   /// Other parameters are exchanged from `step` on: chooses soon.

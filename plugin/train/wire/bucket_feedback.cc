@@ -10,6 +10,8 @@
 
 #include <ATen/ATen.h>
 
+#include <chainmail/error.h>
+
 namespace chainmail::internal {
 
 namespace {
@@ -24,6 +26,14 @@ constexpr std::uint64_t kToldAfter = 2;
 
 bool is_rounded_to_integers(const at::Tensor& parameter) {
   return parameter.dim() > 1 && parameter.numel() >= kLeastRounded;
+}
+
+void check_on_host(const NamedTensor& parameter, ops::WireFormat wire) {
+  const at::Tensor& tensor = parameter.tensor;
+  if (tensor.is_cpu() || tensor.scalar_type() != c10::kFloat) return;
+  throw InvalidArgument("parameter '" + parameter.name + "' is on " + tensor.device().str() +
+                        ": the wire " + ops::to_string(wire) +
+                        " is for CPUs; use float16 or bfloat16");
 }
 
 BucketFeedback::BucketFeedback(std::vector<ParameterPlace> places, std::size_t elements)

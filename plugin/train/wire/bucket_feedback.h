@@ -23,6 +23,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "ops/core/operation.h"
+#include "plugin/train/optimizer/parameter_list.h"
 #include "plugin/train/sharding/slice_cut.h"
 #include "plugin/train/wire/gradient_debts.h"
 #include "plugin/train/wire/wire_residuals.h"
@@ -32,6 +33,9 @@ namespace chainmail::internal {
 /// Whether the gradient of a parameter is rounded on an integer wire. Others have few elements, or
 /// are ones that a scale shared with larger neighbours would hurt; they travel as they are.
 [[nodiscard]] bool is_rounded_to_integers(const at::Tensor& parameter);
+/// Throws InvalidArgument, naming it, for a parameter of float32 on a GPU, where the integer wire
+/// `wire` does not round.
+void check_on_host(const NamedTensor& parameter, ops::WireFormat wire);
 
 class BucketFeedback {
  public:

@@ -11,9 +11,10 @@
 
 namespace chainmail::internal {
 
-GradientDebts::GradientDebts(std::vector<at::Tensor> parameters, std::vector<ParameterPlace> places,
-                             int ranks, Share share)
+GradientDebts::GradientDebts(std::vector<at::Tensor> parameters, std::vector<MemoryLayout> layouts,
+                             std::vector<ParameterPlace> places, int ranks, Share share)
     : parameters_(std::move(parameters)),
+      layouts_(std::move(layouts)),
       places_(std::move(places)),
       ranks_(ranks),
       share_(share),
@@ -23,7 +24,6 @@ void GradientDebts::pay(const at::Tensor& row, double scale) {
   for (std::size_t i = 0; i < owed_.size(); ++i) {
     const Owed owed = std::exchange(owed_[i], {});
     if (!owed.values.defined()) continue;
-    has_paid_ = true;
     row.narrow(0, static_cast<std::int64_t>(places_[i].begin),
                static_cast<std::int64_t>(places_[i].count))
         .add_(owed.values.to(row.options()), scale / owed.scale);
@@ -44,7 +44,9 @@ void GradientDebts::take_back(std::size_t index, const at::Tensor& means, std::s
 void GradientDebts::owe(const Debt& debt) {
   for (std::size_t i = 0; i < places_.size(); ++i) {
     if (!parameters_[i].is_same(debt.parameter)) continue;
-    if (places_[i].count == static_cast<std::size_t>(debt.owed.numel())) owe(i, 0, debt.owed, 1);
+    if (places_[i].count != static_cast<std::size_t>(debt.owed.numel())) continue;
+    const bool has_same_shape = layouts_[i].sizes == debt.layout.sizes;
+    owe(i, 0, has_same_shape ? reordered(debt.owed, debt.layout, layouts_[i]) : debt.owed, 1);
   }
 }
 
@@ -64,7 +66,8 @@ std::vector<Debt> GradientDebts::take() {
   std::vector<Debt> debts;
   for (std::size_t i = 0; i < places_.size(); ++i) {
     Owed owed = std::exchange(owed_[i], {});
-    if (owed.values.defined()) debts.push_back({parameters_[i], owed.values.div_(owed.scale)});
+    if (!owed.values.defined()) continue;
+    debts.push_back({parameters_[i], owed.values.div_(owed.scale), layouts_[i]});
   }
   return debts;
 }

@@ -14,15 +14,17 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "plugin/tensor/memory_layout.h"
 #include "plugin/train/sharding/slice_cut.h"
 
 namespace chainmail::internal {
 
 /// What every rank is to add to its own next gradient of a parameter, at a loss scale of 1, for
-/// nothing to be lost. In the order of memory.
+/// nothing to be lost.
 struct Debt {
   at::Tensor parameter;
-  at::Tensor owed;
+  at::Tensor owed;      ///< a row
+  MemoryLayout layout;  ///< the order of its elements
 };
 
 class GradientDebts {
@@ -35,14 +37,15 @@ class GradientDebts {
     int owners = 1;  ///< of an element
   };
 
-  /// Of gradients of `parameters`, which lie at `places` of a row.
-  GradientDebts(std::vector<at::Tensor> parameters, std::vector<ParameterPlace> places, int ranks,
-                Share share);
+  /// Of gradients of `parameters`, whose elements lie as `layouts` say at `places` of a row.
+  GradientDebts(std::vector<at::Tensor> parameters, std::vector<MemoryLayout> layouts,
+                std::vector<ParameterPlace> places, int ranks, Share share);
 
   /// Adds what is owed to `row`, whose gradients were made with a loss scale of `scale`.
   void pay(const at::Tensor& row, double scale);
-  /// Whether it ever did.
-  bool has_paid() const noexcept { return has_paid_; }
+  /// From now on any rank may owe something. On all ranks.
+  void expect() noexcept { are_expected_ = true; }
+  bool are_expected() const noexcept { return are_expected_; }
   /// Of gradient `index`, which nobody had, so that nobody will use its mean: that is what ranks
   /// have paid of what they owed, and is owed again. `means` begin with element `first` of the row.
   void take_back(std::size_t index, const at::Tensor& means, std::size_t first, double scale);
@@ -68,11 +71,12 @@ class GradientDebts {
   };
 
   std::vector<at::Tensor> parameters_;
+  std::vector<MemoryLayout> layouts_;
   std::vector<ParameterPlace> places_;
   int ranks_;
   Share share_;
   std::vector<Owed> owed_;
-  bool has_paid_ = false;
+  bool are_expected_ = false;
 };
 
 }  // namespace chainmail::internal

@@ -27,6 +27,13 @@ LayoutHash::LayoutHash(const ops::Group& group) : group_(&group) {
   add(group.options().chunk_bytes);
 }
 
+void LayoutHash::add(const MemoryLayout& layout) {
+  for (const auto& numbers : {layout.sizes, layout.strides}) {
+    add(numbers.size());
+    for (const std::int64_t number : numbers) add(static_cast<std::uint64_t>(number));
+  }
+}
+
 std::string LayoutHash::describe(const std::string& rest) const {
   return group_->topology().describe() + ", " + rest + to_hex(hash_.value());
 }
@@ -47,6 +54,7 @@ std::string GradientResiduals::layout() const {
       hash.add(bucket.parameters()[i].name);
       hash.add(feedback->place(i).begin);
       hash.add(feedback->place(i).count);
+      hash.add(bucket.layout(i));
     }
   }
   return hash.describe();
@@ -59,6 +67,11 @@ std::vector<std::int64_t> GradientResiduals::exchanges() const {
     exchanges.push_back(static_cast<std::int64_t>(bucket.feedback()->exchanges()));
   }
   return exchanges;
+}
+
+const MemoryLayout* GradientResiduals::lies(const std::string& parameter) const {
+  const Found found = find(parameter);
+  return found.bucket == nullptr ? nullptr : &found.bucket->layout(found.index);
 }
 
 std::vector<KeptRow> GradientResiduals::rows() const {

@@ -23,6 +23,7 @@ class LayoutHash {
   explicit LayoutHash(const ops::Group& group);
   void add(std::uint64_t number) { hash_.add(std::to_string(number) + ' '); }
   void add(const std::string& name) { hash_.add(name + ' '); }
+  void add(const MemoryLayout& layout);
   /// Names the group's places, and ends with `rest` and the hash.
   [[nodiscard]] std::string describe(const std::string& rest = "") const;
 
@@ -38,8 +39,10 @@ class GradientResiduals final : public KeptResiduals {
 
   [[nodiscard]] std::string layout() const override;
   [[nodiscard]] std::vector<std::int64_t> exchanges() const override;
+  [[nodiscard]] const MemoryLayout* lies(const std::string& parameter) const override;
   [[nodiscard]] std::vector<KeptRow> rows() const override;
   void clear() override;
+  void expect_debts() override { model_->expect_debts(); }
   void set_exchanges(std::span<const std::int64_t> exchanges) override;
   void put(const KeptRow& row) override;
   [[nodiscard]] bool has(const Place& place) const override;

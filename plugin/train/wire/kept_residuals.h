@@ -17,9 +17,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "plugin/tensor/memory_layout.h"
+
 namespace chainmail::internal {
 
-/// Elements of a parameter from `begin` on, as they lie in memory.
+/// Elements of a parameter from `begin` on, in the order of KeptResiduals::lies().
 struct KeptRow {
   std::string kind;       ///< which of a rank's rows of this parameter
   std::string parameter;  ///< its name
@@ -36,11 +38,15 @@ class KeptResiduals {
   [[nodiscard]] virtual std::string layout() const = 0;
   /// How often each row of exchanges was made; the same on all ranks.
   [[nodiscard]] virtual std::vector<std::int64_t> exchanges() const = 0;
+  /// In which order a parameter's rows have its elements; null where it has no rows.
+  [[nodiscard]] virtual const MemoryLayout* lies(const std::string& parameter) const = 0;
   /// Of this rank. Most of it is zeros that have no memory.
   [[nodiscard]] virtual std::vector<KeptRow> rows() const = 0;
 
   /// Forgets all.
   virtual void clear() = 0;
+  /// Ranks owe what a checkpoint has from now on. On all ranks.
+  virtual void expect_debts() = 0;
   /// After clear(), in a job of the same layout: as they were.
   virtual void set_exchanges(std::span<const std::int64_t> exchanges) = 0;
   virtual void put(const KeptRow& row) = 0;
@@ -51,6 +57,7 @@ class KeptResiduals {
     std::string kind;
     std::string parameter;
     Range elements;
+    bool is_reordered = false;  ///< they lie elsewhere now: who wants any wants all
   };
   /// Whether put() takes a row of these elements.
   [[nodiscard]] virtual bool has(const Place& place) const = 0;
@@ -59,7 +66,7 @@ class KeptResiduals {
   /// In a job of another layout, of what rank `old_rank` had there: what this rank takes, so that
   /// every element goes to one rank.
   [[nodiscard]] virtual std::vector<Range> wants(int old_rank, const Place& place) const = 0;
-  /// Takes it: later means pay it. `old_ranks`: of the job that had it.
+  /// Takes what this rank wants of it: later means pay it. `old_ranks`: of the job that had it.
   virtual void owe(const KeptRow& row, int old_ranks) = 0;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -14,6 +15,7 @@
 
 #include <ATen/ATen.h>
 
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/local_steps/local_access.h"
@@ -26,8 +28,17 @@ constexpr const char* kNode = "node";
 constexpr const char* kSteps = "local steps/steps";
 constexpr const char* kRounds = "local steps/exchanges";
 
-using Pieces = std::vector<OuterFragment::Piece>;
 using Load = std::function<void(const SavedStates&)>;
+
+/// What nodes have in common, as a checkpoint has it.
+struct Common {
+  LocalStepping::Counts counts;
+  std::map<std::string, MemoryLayout> layouts;  ///< by parameter, of its momentum
+};
+
+const std::vector<NamedTensor>& parameters_of(const MultiNodeOptimizer& optimizer) {
+  return LocalAccess::model(optimizer).gradients().parameters();
+}
 
 // Of the outer optimizer: "outer momentum/l1.weight".
 std::string momentum_of(const std::string& parameter) { return "outer momentum/" + parameter; }
@@ -41,13 +52,16 @@ CheckpointState save_of_node(const MultiNodeOptimizer& optimizer,
     state = save();
     state.set_integer(kSteps, counts.steps);
     state.set_integer(kRounds, counts.rounds);
+    for (const NamedTensor& parameter : parameters_of(optimizer)) {
+      save_unusual_layout(state, momentum_of(parameter.name) + '/', layout_of(parameter.tensor));
+    }
   }
   state.set_integer(kNode, communicator.inter_rank());
   return state;
 }
 
 void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved, const Load& load,
-                  LocalStepping::Counts& counts) {
+                  Common& common) {
   SavedStates nodes;
   for (const CheckpointState& rank : saved.ranks) {
     if (rank.has(kSteps)) nodes.ranks.push_back(rank);
@@ -61,7 +75,12 @@ void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved,
                            [](const CheckpointState& node) { return node.integer(kNode); });
   nodes.rank = LocalAccess::model(optimizer).communicator().inter_rank();
   load(nodes);
-  counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
+  common.counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
+  common.layouts.clear();
+  for (const NamedTensor& parameter : parameters_of(optimizer)) {
+    common.layouts[parameter.name] = saved_unusual_layout(
+        nodes.own(), momentum_of(parameter.name) + '/', layout_of(parameter.tensor));
+  }
 }
 
 // After the parameters were loaded, on all ranks. `finish` loads what the optimizer has besides,
@@ -81,7 +100,7 @@ void go_on(const MultiNodeOptimizer& optimizer, const LocalStepping::Counts& cou
 
 RankParts save_momentum(const MultiNodeOptimizer& optimizer) {
   ModelExchange& model = LocalAccess::model(optimizer);
-  const std::vector<NamedTensor>& parameters = model.gradients().parameters();
+  const std::vector<NamedTensor>& parameters = parameters_of(optimizer);
   RankParts parts;
   for (const OuterFragment::Piece& piece : LocalAccess::stepping(optimizer)->pieces()) {
     const NamedTensor& parameter = parameters.at(piece.parameter);
@@ -115,10 +134,40 @@ void check_momentum(const std::string& name, const PartTensor& saved,
   }
 }
 
-// Straight to their places. What the checkpoint does not have stays zero.
-PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const PartTensors& saved) {
-  const std::vector<NamedTensor>& parameters =
-      LocalAccess::model(optimizer).gradients().parameters();
+/// Of a parameter whose elements lay in another order: all of its momentum.
+struct WholeMomentum {
+  MemoryLayout lay;
+  MemoryLayout lies;
+  at::Tensor row;  ///< as they lay
+};
+
+/// Where momentum goes.
+struct Momentum {
+  std::vector<OuterFragment::Piece> pieces;
+  std::map<std::size_t, WholeMomentum> whole;  ///< by parameter
+};
+
+std::span<std::byte> bytes_of(const at::Tensor& row) {
+  return {static_cast<std::byte*>(row.mutable_data_ptr()), row.nbytes()};
+}
+
+void cut_momentum(Momentum& momentum) {
+  const at::NoGradGuard no_grad;
+  for (auto& [parameter, whole] : momentum.whole) {
+    const at::Tensor row = reordered(std::exchange(whole.row, {}), whole.lay, whole.lies);
+    for (const OuterFragment::Piece& piece : momentum.pieces) {
+      if (piece.parameter != parameter) continue;
+      piece.velocity.copy_(row.slice(0, static_cast<std::int64_t>(piece.begin),
+                                     static_cast<std::int64_t>(piece.end)));
+    }
+  }
+}
+
+// Straight to their places, but for parameters that lay in another order. What the checkpoint does
+// not have stays zero.
+PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const Common& common,
+                         const PartTensors& saved) {
+  const std::vector<NamedTensor>& parameters = parameters_of(optimizer);
   std::set<std::string> known;
   for (const NamedTensor& parameter : parameters) {
     const std::string name = momentum_of(parameter.name);
@@ -133,34 +182,44 @@ PartWishes wish_momentum(const MultiNodeOptimizer& optimizer, const PartTensors&
                           "', which no parameter of the program has: train those that were "
                           "trained when it was saved");
   }
-  const auto pieces = std::make_shared<Pieces>(LocalAccess::stepping(optimizer)->pieces());
+  const auto momentum = std::make_shared<Momentum>();
+  momentum->pieces = LocalAccess::stepping(optimizer)->pieces();
   PartWishes wished;
-  for (const OuterFragment::Piece& piece : *pieces) {
-    const std::string name = momentum_of(parameters.at(piece.parameter).name);
+  for (const OuterFragment::Piece& piece : momentum->pieces) {
+    const NamedTensor& parameter = parameters.at(piece.parameter);
+    const std::string name = momentum_of(parameter.name);
     if (known.count(name) == 0) continue;
+    const MemoryLayout lies = layout_of(parameter.tensor);
+    const auto lay = common.layouts.find(parameter.name);
+    if (lay == common.layouts.end() || lay->second == lies) {
+      wished.wishes.push_back({{name, piece.begin, piece.end}, bytes_of(piece.velocity)});
+      continue;
+    }
+    WholeMomentum& whole = momentum->whole[piece.parameter];
+    if (whole.row.defined()) continue;
+    whole = {lay->second, lies, at::empty({parameter.tensor.numel()}, piece.velocity.options())};
     wished.wishes.push_back(
-        {{name, piece.begin, piece.end},
-         {static_cast<std::byte*>(piece.velocity.mutable_data_ptr()), piece.velocity.nbytes()}});
+        {{name, 0, static_cast<std::uint64_t>(parameter.tensor.numel())}, bytes_of(whole.row)});
   }
-  wished.take = [pieces] {};
+  wished.take = [momentum] { cut_momentum(*momentum); };
   return wished;
 }
 
 }  // namespace
 
 CheckpointItem local_optimizer_item(CheckpointItem item, MultiNodeOptimizer& optimizer) {
-  const auto counts = std::make_shared<LocalStepping::Counts>();
+  const auto common = std::make_shared<Common>();
   item.scope = ItemScope::kPerRank;
   item.save = [&optimizer, save = std::move(item.save)] { return save_of_node(optimizer, save); };
-  item.load = [&optimizer, counts, load = std::move(item.load)](const SavedStates& saved) {
-    load_of_node(optimizer, saved, load, *counts);
+  item.load = [&optimizer, common, load = std::move(item.load)](const SavedStates& saved) {
+    load_of_node(optimizer, saved, load, *common);
   };
-  item.finish = [&optimizer, counts, finish = std::move(item.finish)] {
-    go_on(optimizer, *counts, finish);
+  item.finish = [&optimizer, common, finish = std::move(item.finish)] {
+    go_on(optimizer, common->counts, finish);
   };
   item.save_parts = [&optimizer] { return save_momentum(optimizer); };
-  item.wish_parts = [&optimizer](const PartTensors& saved) {
-    return wish_momentum(optimizer, saved);
+  item.wish_parts = [&optimizer, common](const PartTensors& saved) {
+    return wish_momentum(optimizer, *common, saved);
   };
   return item;
 }

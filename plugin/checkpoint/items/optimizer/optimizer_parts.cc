@@ -174,8 +174,7 @@ CheckpointState save_optimizer_without(optim::Optimizer& optimizer, const Condit
                   [&]<typename State>() { save_states<State>(optimizer, saved, is_in_slices); });
   for_each_parameter(optimizer, [&](const std::string& prefix, const at::Tensor& parameter) {
     if (!is_in_slices(parameter)) return;
-    saved.set_tensor(prefix + kLayout, at::stack({at::tensor(parameter.sizes(), c10::kLong),
-                                                  at::tensor(parameter.strides(), c10::kLong)}));
+    save_layout(saved, prefix, {parameter.sizes().vec(), parameter.strides().vec()});
   });
   save_options(optimizer, saved);
   return saved;
@@ -184,7 +183,7 @@ CheckpointState save_optimizer_without(optim::Optimizer& optimizer, const Condit
 namespace {
 
 // Whether what has these strides fills its memory without gaps and overlaps.
-bool is_dense(const SavedLayout& layout) {
+bool is_dense(const MemoryLayout& layout) {
   std::vector<std::pair<std::int64_t, std::int64_t>> dimensions;  // stride and size
   for (std::size_t d = 0; d < layout.sizes.size(); ++d) {
     if (layout.sizes[d] < 0) return false;
@@ -201,7 +200,12 @@ bool is_dense(const SavedLayout& layout) {
 
 }  // namespace
 
-std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std::string& prefix) {
+void save_layout(CheckpointState& state, const std::string& prefix, const MemoryLayout& layout) {
+  state.set_tensor(prefix + kLayout, at::stack({at::tensor(layout.sizes, c10::kLong),
+                                                at::tensor(layout.strides, c10::kLong)}));
+}
+
+std::optional<MemoryLayout> saved_layout(const CheckpointState& state, const std::string& prefix) {
   if (!state.has(prefix + kLayout)) return std::nullopt;
   const at::Tensor layout = state.tensor(prefix + kLayout);
   if (layout.scalar_type() != c10::kLong || layout.dim() != 2 || layout.size(0) != 2) {
@@ -209,7 +213,7 @@ std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std:
   }
   const auto* const sizes = layout.const_data_ptr<std::int64_t>();
   const auto* const strides = sizes + layout.size(1);
-  SavedLayout saved{{sizes, strides}, {strides, strides + layout.size(1)}};
+  MemoryLayout saved{{sizes, strides}, {strides, strides + layout.size(1)}};
   if (!is_dense(saved)) {
     throw CheckpointError("'" + prefix + kLayout + "' in the checkpoint, sizes " +
                           c10::str(c10::IntArrayRef(saved.sizes)) + " with strides " +
@@ -217,6 +221,21 @@ std::optional<SavedLayout> saved_layout(const CheckpointState& state, const std:
                           ", is no layout without gaps and overlaps");
   }
   return saved;
+}
+
+void save_unusual_layout(CheckpointState& state, const std::string& prefix,
+                         const MemoryLayout& layout) {
+  if (layout != contiguous_layout(layout.sizes)) save_layout(state, prefix, layout);
+}
+
+MemoryLayout saved_unusual_layout(const CheckpointState& state, const std::string& prefix,
+                                  const MemoryLayout& now) {
+  std::optional<MemoryLayout> saved = saved_layout(state, prefix);
+  if (!saved) return contiguous_layout(now.sizes);
+  if (saved->sizes == now.sizes) return *std::move(saved);
+  throw CheckpointError("'" + prefix + "' in the checkpoint is of shape " +
+                        c10::str(c10::IntArrayRef(saved->sizes)) + ", in the program of " +
+                        c10::str(c10::IntArrayRef(now.sizes)));
 }
 
 void load_optimizer_parts(const CheckpointState& saved, optim::Optimizer& optimizer) {

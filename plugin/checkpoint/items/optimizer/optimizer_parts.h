@@ -16,6 +16,8 @@
 
 #include <chainmail/checkpoint.h>
 
+#include "plugin/tensor/memory_layout.h"
+
 namespace chainmail::internal {
 
 /// Whether save_optimizer_parts() gives the same on ranks with the same optimizer: torch's own
@@ -37,14 +39,19 @@ void for_each_parameter(
 [[nodiscard]] CheckpointState save_optimizer_without(
     torch::optim::Optimizer& optimizer,
     const std::function<bool(const at::Tensor& parameter)>& is_in_slices);
-/// How a parameter that was in slices lay in memory; nothing for another one.
-struct SavedLayout {
-  std::vector<std::int64_t> sizes;
-  std::vector<std::int64_t> strides;
-};
+/// How a parameter lies in memory of which the checkpoint has elements in that order.
+void save_layout(CheckpointState& state, const std::string& prefix, const MemoryLayout& layout);
+/// How one lay for which save_layout() was called; nothing for another one.
 /// @throws CheckpointError  what is there is no layout without gaps and overlaps
-[[nodiscard]] std::optional<SavedLayout> saved_layout(const CheckpointState& state,
-                                                      const std::string& prefix);
+[[nodiscard]] std::optional<MemoryLayout> saved_layout(const CheckpointState& state,
+                                                       const std::string& prefix);
+/// The same for what lies row by row as a rule, when nothing is written; `now`: how the parameter
+/// lies in the program.
+void save_unusual_layout(CheckpointState& state, const std::string& prefix,
+                         const MemoryLayout& layout);
+/// @throws CheckpointError  as above, or of another shape than now
+[[nodiscard]] MemoryLayout saved_unusual_layout(const CheckpointState& state,
+                                                const std::string& prefix, const MemoryLayout& now);
 
 /// In the parameter's own memory layout, which decides how the optimizer steps.
 [[nodiscard]] at::Tensor laid_out_like(const at::Tensor& parameter, const at::Tensor& saved);

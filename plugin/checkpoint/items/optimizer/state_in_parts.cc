@@ -154,7 +154,7 @@ void StateInParts::wish_state(const std::string& prefix, const PartTensors& save
   }
   pending.step = at::zeros({}, c10::kLong);
   want(prefix + kStep, 0, elements, pending.step);
-  const SavedLayout& layout = layouts_.at(prefix);
+  const MemoryLayout& layout = layouts_.at(prefix);
   for (const std::string& name : names_) {
     at::Tensor& tensor = pending.state.tensors.emplace_back();
     const auto found = saved.find(prefix + name);

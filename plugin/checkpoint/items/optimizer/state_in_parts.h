@@ -79,8 +79,8 @@ class StateInParts {
                   WishedState& wished) const;
 
   torch::optim::Optimizer& optimizer_;
-  std::vector<std::string> names_;              ///< of a ParameterState's tensors, in their order
-  std::map<std::string, SavedLayout> layouts_;  ///< by prefix
+  std::vector<std::string> names_;               ///< of a ParameterState's tensors, in their order
+  std::map<std::string, MemoryLayout> layouts_;  ///< by prefix
 };
 
 }  // namespace chainmail::internal

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <set>
 #include <span>
@@ -17,8 +18,11 @@
 #include <vector>
 
 #include <ATen/ATen.h>
+#include <c10/util/StringUtil.h>
+#include <c10/util/accumulate.h>
 
 #include "base/log.h"
+#include "plugin/checkpoint/items/optimizer/optimizer_parts.h"
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/checkpoint/items/values.h"
 #include "plugin/train/communicator/communicator_impl.h"
@@ -33,8 +37,12 @@ namespace {
 
 constexpr const char* kJobLayout = "layout";
 constexpr const char* kExchanges = "exchanges";
+/// In a state that says how elements of parameters lie, where that is not row by row.
+constexpr const char* kSaysOrders = "says orders";
 /// That the optimizer averaged over; in the state of each that has something.
 constexpr const char* kRanks = "ranks";
+// Of a parameter: in which order rows have its elements.
+std::string order_of(const std::string& parameter) { return "parameter/" + parameter + '/'; }
 // Elements of a page: what a rank does not round is pages of zeros.
 constexpr std::int64_t kPage = 1024;
 constexpr auto kMostElements = static_cast<std::int64_t>(kMaxRangeBytes / sizeof(float));
@@ -120,6 +128,8 @@ struct Saved {
   std::vector<std::string> layouts;  ///< of each rank of the job
   int ranks = 1;
   std::vector<std::int64_t> exchanges;  ///< of this rank's row, in a job of as many
+  bool says_orders = false;
+  std::map<std::string, MemoryLayout> orders;  ///< by parameter, where not row by row
 
   bool is_of(const std::string& layout, int size) const {
     return ranks == size &&
@@ -127,8 +137,29 @@ struct Saved {
   }
 };
 
-Saved read_saved(const SavedStates& states) {
+const std::vector<NamedTensor>& parameters_of(const MultiNodeOptimizer& optimizer) {
+  return LocalAccess::model(optimizer).gradients().parameters();
+}
+
+void save_orders(const MultiNodeOptimizer& optimizer, const KeptResiduals& kept,
+                 CheckpointState& state) {
+  state.set_integer(kSaysOrders, 1);
+  for (const NamedTensor& parameter : parameters_of(optimizer)) {
+    const MemoryLayout* const lies = kept.lies(parameter.name);
+    if (lies != nullptr) save_unusual_layout(state, order_of(parameter.name), *lies);
+  }
+}
+
+Saved read_saved(const MultiNodeOptimizer& optimizer, const SavedStates& states) {
   Saved saved;
+  for (const CheckpointState& rank : states.ranks) {
+    if (!rank.has(kSaysOrders)) continue;
+    saved.says_orders = true;
+    for (const NamedTensor& parameter : parameters_of(optimizer)) {
+      auto order = saved_layout(rank, order_of(parameter.name));
+      if (order) saved.orders.insert_or_assign(parameter.name, *std::move(order));
+    }
+  }
   for (const CheckpointState& rank : states.ranks) {
     saved.layouts.push_back(rank.has(kJobLayout) ? rank.text(kJobLayout) : "");
     if (rank.has(kRanks)) saved.ranks = std::max(1, static_cast<int>(rank.integer(kRanks)));
@@ -149,6 +180,22 @@ class Reading {
         rank_(rank),
         is_same_(saved_.is_of(kept.layout(), ranks)) {}
 
+  /// Of a parameter whose rows have its elements as `now` says.
+  void expect_order(const std::string& parameter, const MemoryLayout& now) {
+    if (!saved_.says_orders) return;
+    const auto found = saved_.orders.find(parameter);
+    MemoryLayout saved =
+        found == saved_.orders.end() ? contiguous_layout(now.sizes) : found->second;
+    if (saved == now) return;
+    if (saved.sizes != now.sizes) {
+      throw CheckpointError("parameter '" + parameter + "' is of shape " +
+                            c10::str(c10::IntArrayRef(saved.sizes)) + " in the checkpoint, of " +
+                            c10::str(c10::IntArrayRef(now.sizes)) + " in the program");
+    }
+    is_same_ = false;
+    changed_.emplace(parameter, Change{std::move(saved), now});
+  }
+
   void wish(const std::string& tensor, const PartTensor& part) {
     const std::optional<PieceName> name = parse_piece(tensor);
     if (!name || part.is_shared || part.type == EntryType::kBytes ||
@@ -157,18 +204,21 @@ class Reading {
     }
     constexpr auto kMost = static_cast<std::uint64_t>(std::numeric_limits<std::int64_t>::max());
     if (part.elements > kMost - static_cast<std::uint64_t>(name->begin)) refuse(tensor);
+    has_any_ = true;
     const KeptResiduals::Place place{
         name->kind,
         name->parameter,
-        {name->begin, name->begin + static_cast<std::int64_t>(part.elements)}};
+        {name->begin, name->begin + static_cast<std::int64_t>(part.elements)},
+        changed_.contains(name->parameter)};
     std::vector<KeptResiduals::Range> ranges;
-    if (!is_same_) {
+    if (!kept_.takes(place)) {
+      lost_.insert(name->parameter);
+    } else if (!is_same_) {
       ranges = kept_.wants(name->rank, place);
     } else if (name->rank == rank_) {
       if (!kept_.has(place)) refuse(tensor);
       ranges = {place.elements};
     }
-    if (!is_same_ && !kept_.takes(place)) lost_.insert(name->parameter);
     for (const auto& [begin, end] : ranges) {
       rows_.push_back({name->kind, name->parameter, begin, at::empty({end - begin}, at::kFloat)});
       const at::Tensor& values = rows_.back().values;
@@ -184,18 +234,48 @@ class Reading {
   void take() {
     const at::NoGradGuard no_grad;
     kept_.clear();
+    if (has_any_) kept_.expect_debts();
     if (is_same_) kept_.set_exchanges(saved_.exchanges);
+    reorder();
     for (const KeptRow& row : rows_) is_same_ ? kept_.put(row) : kept_.owe(row, saved_.ranks);
   }
 
  private:
+  /// Of the order of a parameter's elements in rows.
+  struct Change {
+    MemoryLayout saved;
+    MemoryLayout now;
+  };
+
+  // All rows of a kind of a parameter whose elements lie elsewhere now become one.
+  void reorder() {
+    std::map<std::pair<std::string, std::string>, at::Tensor> sums;
+    std::erase_if(rows_, [&](const KeptRow& row) {
+      const auto change = changed_.find(row.parameter);
+      if (change == changed_.end()) return false;
+      at::Tensor& sum = sums[{row.kind, row.parameter}];
+      if (!sum.defined()) {
+        sum = at::zeros({c10::multiply_integers(change->second.now.sizes)}, at::kFloat);
+      }
+      sum.narrow(0, row.begin, row.values.numel()).add_(row.values);
+      return true;
+    });
+    for (const auto& [name, sum] : sums) {
+      const auto& [kind, parameter] = name;
+      const Change& change = changed_.at(parameter);
+      rows_.push_back({kind, parameter, 0, reordered(sum, change.saved, change.now)});
+    }
+  }
+
   KeptResiduals& kept_;
   Saved saved_;
   int rank_;
   bool is_same_;
+  std::map<std::string, Change> changed_;  ///< by parameter
   std::vector<KeptRow> rows_;
   std::vector<PartWish> wishes_;
   std::set<std::string> lost_;
+  bool has_any_ = false;
 };
 
 bool rounds_to_integers(const MultiNodeOptimizer& optimizer) {
@@ -218,7 +298,8 @@ void warn_of(const std::set<std::string>& lost, const std::string& item) {
       << *lost.begin() << "'"
       << (lost.size() == 1 ? "" : " and " + std::to_string(lost.size() - 1) + " more parameters")
       << ", and this job cannot pay it: it is dropped. Jobs that train these parameters can, with "
-         "a communicator other than 'naive' and without shards";
+         "a communicator other than 'naive', without shards, and what local steps owe from "
+         ".local_steps.start on";
 }
 
 }  // namespace
@@ -231,17 +312,22 @@ CheckpointItem wire_residuals_item(const std::string& optimizer_name,
   CheckpointItem item;
   item.name = optimizer_name + " wire";
   item.scope = ItemScope::kPerRank;
+  item.has_parts_in_all_sets = true;
   item.job_ranks = LocalAccess::model(optimizer).communicator().impl().world_ranks;
   item.save = [kept, is_rounding, &optimizer] {
     CheckpointState state;
     if (!is_rounding && kept->rows().empty()) return state;
-    state.set_integer(kRanks, LocalAccess::model(optimizer).communicator().size());
+    const Communicator& communicator = LocalAccess::model(optimizer).communicator();
+    state.set_integer(kRanks, communicator.size());
+    if (communicator.rank() == 0 || !is_rounding) save_orders(optimizer, *kept, state);
     if (!is_rounding) return state;  // it owes what another job has rounded
     state.set_text(kJobLayout, kept->layout());
     put(state, kExchanges, kept->exchanges());
     return state;
   };
-  item.load = [saved](const SavedStates& states) { *saved = read_saved(states); };
+  item.load = [saved, &optimizer](const SavedStates& states) {
+    *saved = read_saved(optimizer, states);
+  };
   item.save_parts = [kept, &optimizer] {
     return save_rows(*kept, LocalAccess::model(optimizer).communicator().rank());
   };
@@ -249,6 +335,10 @@ CheckpointItem wire_residuals_item(const std::string& optimizer_name,
     const Communicator& communicator = LocalAccess::model(optimizer).communicator();
     const auto reading =
         std::make_shared<Reading>(*kept, *saved, communicator.rank(), communicator.size());
+    for (const NamedTensor& parameter : parameters_of(optimizer)) {
+      const MemoryLayout* const lies = kept->lies(parameter.name);
+      if (lies != nullptr) reading->expect_order(parameter.name, *lies);
+    }
     for (const auto& [tensor, part] : tensors) reading->wish(tensor, part);
     if (communicator.rank() == 0) warn_of(reading->lost(), name);
     return PartWishes{reading->take_wishes(), [reading] { reading->take(); }};

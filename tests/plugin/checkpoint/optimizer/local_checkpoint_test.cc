@@ -4,6 +4,7 @@
 // Checkpoints of an optimizer with local steps: every node goes on with its own state, and all with
 // what they have in common, bit for bit.
 
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -26,10 +27,13 @@ using ::testing::HasSubstr;
 constexpr LocalSteps kLocally{.steps = 4, .fragments = 2, .delay = 1, .start = 3};
 
 struct Walker {
-  Walker(const Comm& comm, Kind kind, const std::optional<LocalSteps>& local)
+  /// `before`: what is done to the net before it has an optimizer.
+  Walker(const Comm& comm, Kind kind, const std::optional<LocalSteps>& local,
+         const std::function<void(Walker&)>& before = nullptr)
       : communicator(comm),
         generator(at::detail::createCPUGenerator(static_cast<std::uint64_t>(comm->rank() + 7))),
         net(30) {
+    if (before) before(*this);
     optimizer = create_multi_node_optimizer(make_optimizer(kind, net), comm,
                                             {.model = &net, .local_steps = local});
   }
@@ -182,6 +186,58 @@ TEST(LocalCheckpoint, OtherNumbersOfNodesAndRanks) {
       walker.optimizer->flush();
       verify_equal(*comm, walker.net->parameters());
     });
+  }
+}
+
+// Momentum follows its elements: what comes after has the bits of a job whose parameters always lay
+// that way.
+TEST(LocalCheckpoint, AnotherMemoryLayoutIsConverted) {
+  const auto transpose = [](Walker& walker) {
+    for (const torch::Tensor& weight : {walker.net->l1->weight, walker.net->l2->weight}) {
+      weight.set_data(weight.detach().t().contiguous().t());
+    }
+  };
+  using Before = std::function<void(Walker&)>;
+  for (const bool is_transposed : {false, true}) {
+    const ScratchFolder scratch;
+    Record digests;
+    const auto momentum_of = [](Walker& walker) {
+      const torch::NoGradGuard no_grad;
+      std::vector<torch::Tensor> whole;
+      for (const torch::Tensor& parameter : walker.net->parameters()) {
+        whole.push_back(
+            torch::empty_strided(parameter.sizes(), parameter.strides(), torch::kDouble));
+        whole.back().zero_();
+      }
+      for (const auto& piece : walker.stepping().pieces()) {
+        torch::Tensor& tensor = whole.at(piece.parameter);
+        tensor.as_strided({tensor.numel()}, {1})
+            .slice(0, static_cast<std::int64_t>(piece.begin), static_cast<std::int64_t>(piece.end))
+            .copy_(piece.velocity);
+      }
+      for (torch::Tensor& tensor : whole) tensor = tensor.contiguous();
+      walker.communicator->allreduce(whole);
+      for (torch::Tensor& tensor : whole) tensor /= walker.communicator->inter_size();
+      return digest(whole);
+    };
+    on_ranks({2, 2}, [&](const Comm& comm) {
+      Walker walker(comm, Kind::kSgd, kLocally, is_transposed ? Before(transpose) : nullptr);
+      walker.train(13);
+      const auto checkpointer = walker.checkpointer(scratch.path());
+      checkpointer->save(13);
+      checkpointer->wait();
+      digests.set(comm->rank(), momentum_of(walker));
+    });
+    for (const Shape& shape : std::vector<Shape>{{2, 2}, {3, 1}}) {
+      on_ranks(shape, [&](const Comm& comm) {
+        Walker walker(comm, Kind::kSgd, kLocally, is_transposed ? nullptr : Before(transpose));
+        EXPECT_TRUE(walker.checkpointer(scratch.path())->maybe_load().has_value());
+        EXPECT_EQ(momentum_of(walker), digests.at(0)) << is_transposed;
+        walker.train(6);
+        walker.optimizer->flush();
+        verify_equal(*comm, walker.net->parameters());
+      });
+    }
   }
 }
 

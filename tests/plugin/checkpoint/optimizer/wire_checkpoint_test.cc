@@ -19,6 +19,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "plugin/train/local_steps/local_access.h"
 #include "tests/plugin/checkpoint/faulty_file_system.h"
 #include "tests/plugin/checkpoint/trainee.h"
 
@@ -27,10 +28,12 @@ namespace {
 
 /// Plain SGD of rate 1 from zeros: parameters are minus the sums of the means.
 struct Rounded {
-  Rounded(Comm comm, MultiNodeOptimizerOptions options)
+  /// `is_transposed`: its weight lies in the order of its transpose.
+  Rounded(Comm comm, MultiNodeOptimizerOptions options, bool is_transposed = false)
       : communicator(std::move(comm)), layer(torch::nn::Linear(100, 90)) {
     const torch::NoGradGuard no_grad;
     for (torch::Tensor& parameter : layer->parameters()) parameter.zero_();
+    if (is_transposed) transpose();
     options.model = &layer;
     if (options.loss_scaler) {  // every rank has its own
       options.loss_scaler = std::make_shared<LossScaler>(
@@ -48,6 +51,8 @@ struct Rounded {
     made->add("optimizer", *optimizer);
     return made;
   }
+
+  void transpose() { layer->weight.set_data(layer->weight.detach().t().contiguous().t()); }
 
   static torch::Tensor gradient_of(const torch::Tensor& parameter, int rank, int step) {
     return torch::sin(torch::arange(parameter.numel(), torch::kFloat) * (0.3 + 0.1 * step) + rank)
@@ -193,6 +198,145 @@ TEST(WireCheckpoint, ReplicaSetsGoOnWithTheSameBits) {
   }
 }
 
+// One optimizer over all ranks, of which sets are replicas: any rank's rows may be in any set.
+TEST(WireCheckpoint, AnOptimizerOverSeveralSetsLosesNothing) {
+  constexpr int kSaved = 8;
+  using Sets = std::vector<std::vector<int>>;
+  struct Job {
+    Shape shape;
+    Sets sets;
+  };
+  const ScratchFolder scratch;
+  std::mutex mutex;
+  ByRank expected;
+  const Job saved{{1, 1, 1, 1}, {{0, 1}, {2, 3}}};
+  const auto with = [&](const Job& job,
+                        const std::function<void(Rounded&, MultiNodeCheckpointer&)>& body) {
+    on_ranks(job.shape, [&](const Comm& comm) {
+      Rounded trained(comm, {.wire = "int4"});
+      const auto checkpointer =
+          multi_node_snapshot(comm, "run", job.sets, {.path = scratch.path()});
+      checkpointer->add("model", &trained.layer);
+      checkpointer->add("optimizer", *trained.optimizer);
+      body(trained, *checkpointer);
+    });
+  };
+  with(saved, [&](Rounded& trained, MultiNodeCheckpointer& checkpointer) {
+    trained.train(0, kSaved);
+    checkpointer.save(kSaved);
+    checkpointer.wait();
+    EXPECT_GT(trained.error(saved.shape, kSaved), 1e-2) << "nothing is owed";
+    trained.train(kSaved, 15);
+    const std::lock_guard lock(mutex);
+    expected[trained.communicator->rank()] = trained.fingerprint();
+  });
+  for (const Job& job : {Job{{1, 1}, {{0}, {1}}}, Job{{2, 1}, {{0, 2}, {1}}}}) {
+    with(job, [&](Rounded& trained, MultiNodeCheckpointer& checkpointer) {
+      ASSERT_TRUE(checkpointer.maybe_load().has_value());
+      trained.train(kSaved, kSaved + 64, 0);
+      EXPECT_LE(trained.error(saved.shape, kSaved), 1e-5);
+      verify_equal(*trained.communicator, trained.layer->parameters());
+    });
+  }
+  for (const Sets& sets : {saved.sets, Sets{{0, 2}, {1, 3}}}) {
+    with({saved.shape, sets}, [&](Rounded& trained, MultiNodeCheckpointer& checkpointer) {
+      ASSERT_TRUE(checkpointer.maybe_load().has_value());
+      trained.train(kSaved, 15);
+      const std::lock_guard lock(mutex);
+      EXPECT_EQ(trained.fingerprint(), expected.at(trained.communicator->rank()));
+    });
+  }
+}
+
+// channels_last and such: what is owed of an element is paid to that element.
+TEST(WireCheckpoint, AnotherMemoryLayoutIsConverted) {
+  constexpr int kSaved = 8;
+  const Shape shape{2, 2};
+  const LocalSteps local{.steps = 4, .outer_lr = 1, .outer_momentum = 0};
+  const LocalSteps fragments{.steps = 4, .fragments = 2, .outer_lr = 1, .outer_momentum = 0};
+  for (const auto& local_steps :
+       std::vector<std::optional<LocalSteps>>{std::nullopt, local, fragments}) {
+    for (const bool is_transposed : {true, false}) {
+      const ScratchFolder scratch;
+      std::mutex mutex;
+      ByRank expected;
+      const MultiNodeOptimizerOptions options{.wire = "int4", .local_steps = local_steps};
+      const auto make = [&](const Comm& comm, bool transposed) {
+        return std::make_unique<Rounded>(comm, options, transposed);
+      };
+      on_ranks(shape, [&](const Comm& comm) {
+        const auto trained = make(comm, is_transposed);
+        trained->train(0, kSaved);
+        const auto checkpointer = trained->checkpointer(scratch.path());
+        checkpointer->save(kSaved);
+        checkpointer->wait();
+        EXPECT_GT(trained->error(shape, kSaved), 1e-2) << "nothing is owed";
+        trained->train(kSaved, 16);
+        trained->optimizer->flush();
+        const std::lock_guard lock(mutex);
+        expected[comm->rank()] = trained->fingerprint();
+      });
+      on_ranks(shape, [&](const Comm& comm) {
+        const auto same = make(comm, is_transposed);
+        ASSERT_TRUE(same->checkpointer(scratch.path())->maybe_load().has_value());
+        same->train(kSaved, 16);
+        same->optimizer->flush();
+        EXPECT_EQ(same->fingerprint(), expected.at(comm->rank()));
+      });
+      for (const Shape& later : std::vector<Shape>{shape, {1, 1, 1}}) {
+        on_ranks(later, [&](const Comm& comm) {
+          const auto other = make(comm, !is_transposed);
+          ASSERT_TRUE(other->checkpointer(scratch.path())->maybe_load().has_value());
+          other->train(kSaved, kSaved + 64, 0);
+          other->optimizer->flush();
+          EXPECT_LE(other->error(shape, kSaved), 1e-5);
+          verify_equal(*comm, other->layer->parameters());
+        });
+      }
+    }
+  }
+}
+
+// Without a checkpoint: when buckets are made anew, as for another parameter.
+TEST(WireCheckpoint, WhatIsOwedFollowsElementsToAnotherMemoryLayout) {
+  on_ranks({1, 1}, [](const Comm& comm) {
+    Rounded trained(comm, {.wire = "int4"});
+    trained.train(0, 8);
+    trained.transpose();
+    trained.layer->register_parameter("another", torch::zeros({3}));
+    trained.train(8, 72, 0);
+    EXPECT_LE(trained.error({1, 1}, 8), 1e-5);
+  });
+}
+
+// Owed of a parameter that nobody has used since, and that is not trained any more.
+TEST(WireCheckpoint, ADebtOfAParameterThatIsGoneIsDroppedWithAWarning) {
+  const ScratchFolder scratch;
+  on_ranks({1, 1}, [&](const Comm& comm) {
+    Rounded first(comm, {.wire = "int4"});
+    first.train(0, 5);
+    first.checkpointer(scratch.path() + "/1")->save(5);
+    Rounded second(comm, {.wire = "auto"});
+    ASSERT_TRUE(second.checkpointer(scratch.path() + "/1")->maybe_load().has_value());
+    second.checkpointer(scratch.path() + "/2")->save(5);
+    Rounded third(comm, {.wire = "auto"});
+    third.layer->weight.set_requires_grad(false);
+    third.optimizer->synchronize();
+    if (comm->rank() == 0) ::testing::internal::CaptureStderr();
+    EXPECT_TRUE(third.checkpointer(scratch.path() + "/2")->maybe_load().has_value());
+    comm->barrier();
+    if (comm->rank() == 0) {
+      EXPECT_THAT(::testing::internal::GetCapturedStderr(),
+                  ::testing::HasSubstr("has still to pay of 'weight'"));
+    }
+    for (int step = 0; step < 3; ++step) {
+      third.optimizer->zero_grad();
+      third.layer->bias.sum().backward();
+      third.optimizer->step();
+    }
+  });
+}
+
 TEST(WireCheckpoint, AnOptimizerInPartsOverSeveralSetsIsRefused) {
   const ScratchFolder scratch;
   for (const MultiNodeOptimizerOptions& options :
@@ -227,6 +371,10 @@ void pays_all(const Shape& saved, const Shape& loaded, const MultiNodeOptimizerO
   on_ranks(loaded, [&](const Comm& comm) {
     Rounded trained(comm, later.value_or(options));
     ASSERT_TRUE(trained.checkpointer(scratch.path())->maybe_load().has_value());
+    for (const auto& bucket :
+         internal::LocalAccess::model(*trained.optimizer).gradients().buckets()) {
+      EXPECT_TRUE(bucket.debts().are_expected()) << "on all ranks";
+    }
     trained.train(kSaved, kSaved + 64, 0);
     trained.optimizer->flush();
     EXPECT_LE(trained.error(saved, kSaved), 1e-5);

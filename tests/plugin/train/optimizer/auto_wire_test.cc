@@ -124,9 +124,9 @@ TEST(AutoWire, IsRefusedWhereWaitsAreNotMeasured) {
   };
   EXPECT_NO_THROW(check(torch::zeros({2})));
   std::vector<std::string> compared;
-  internal::AutoWire::describe({{"weight", torch::zeros({2})},
-                                {"bias", torch::zeros({2}, torch::TensorOptions(torch::kMeta))}},
-                               compared);
+  internal::describe_devices({{"weight", torch::zeros({2})},
+                              {"bias", torch::zeros({2}, torch::TensorOptions(torch::kMeta))}},
+                             compared);
   EXPECT_EQ(compared, std::vector<std::string>{"parameter 'bias' on meta"});
   EXPECT_THAT([&] { check(torch::zeros({2}, torch::TensorOptions(torch::kMeta))); },
               ::testing::ThrowsMessage<InvalidArgument>(

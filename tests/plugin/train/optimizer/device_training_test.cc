@@ -234,7 +234,7 @@ TEST(DeviceTraining, MistakesAreRefused) {
       static_cast<void>(sgd_of({weight_of(1), here}, comm, {}));
       FAIL();
     } catch (const InvalidArgument& error) {
-      EXPECT_THAT(error.what(), HasSubstr("tensor 1 is on cpu and the first one on "));
+      EXPECT_THAT(error.what(), HasSubstr("is on cpu and 'param_groups[0][0]' on "));
     }
   });
   testing::with_communicator({1}, "flat", {}, [&](const CommPtr& comm) {
@@ -246,6 +246,51 @@ TEST(DeviceTraining, MistakesAreRefused) {
     comm->impl().name = "gloo";
     EXPECT_THROW(comm->allreduce(weight_of(1).detach()), InvalidArgument);
   });
+}
+
+// One GPU per rank; the message is that about GPUs, not that ranks differ.
+TEST(DeviceTraining, AWireThatMeasuresIsRefusedOnAllRanks) {
+  testing::with_communicator({1, 1}, "flat", {}, [](const CommPtr& comm) {
+    const auto weight =
+        on_fake_device(torch::ones({3}), static_cast<int>(comm->rank())).requires_grad_();
+    EXPECT_THAT([&] { static_cast<void>(sgd_of({weight}, comm, {.wire = "auto"})); },
+                ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("is not measured")));
+    comm->barrier();
+  });
+}
+
+// What is refused in the middle of a training changes nothing: what is owed stays owed.
+TEST(DeviceTraining, AParameterThatCannotBeRoundedIsRefusedBeforeAnythingChanges) {
+  for (const bool is_on_gpu : {true, false}) {
+    testing::with_communicator({1, 1}, "flat", {}, [&](const CommPtr& comm) {
+      torch::Tensor matrix = torch::zeros({90, 100}).requires_grad_();
+      const torch::Tensor factor = torch::sin(torch::arange(9000, torch::kFloat)).view({90, 100});
+      const auto optimizer = create_multi_node_optimizer(
+          std::make_unique<torch::optim::SGD>(std::vector{matrix}, 1.0), comm, {.wire = "int4"});
+      const auto step = [&](double size) {
+        optimizer->zero_grad();
+        ((matrix * factor).sum() * size).backward();
+        optimizer->step();
+      };
+      for (int i = 0; i < 9; ++i) step(1);
+      // Of float64 it would not be rounded, but a rank trains on one device.
+      const auto added = on_fake_device(torch::ones({40, 40})).requires_grad_();
+      std::vector<torch::Tensor>& all =
+          optimizer->actual_optimizer().param_groups().front().params();
+      all.push_back(is_on_gpu ? added : torch::ones({4}).requires_grad_());
+      if (is_on_gpu) {
+        for (int i = 0; i < 2; ++i) {
+          EXPECT_THAT([&] { step(1); },
+                      ::testing::ThrowsMessage<InvalidArgument>(HasSubstr("is for CPUs")));
+          optimizer->zero_grad();
+        }
+        all.pop_back();
+      }
+      for (int i = 0; i < 20; ++i) step(0);
+      const torch::Tensor error = (matrix.detach() + 9 * factor).abs().max();
+      EXPECT_LE(error.item<double>(), 1e-4);
+    });
+  }
 }
 
 }  // namespace
