@@ -247,6 +247,9 @@ ModelExchange::Found ModelExchange::examine() {
     described.push_back(std::move(line));
   }
   if (auto_ || integer_wire()) describe_devices(found.trainable, described);
+  const bool has_stray =
+      communicator_->impl().packs() && find_on_other_device(found.trainable) != nullptr;
+  if (has_stray) described.emplace_back("parameters on several devices");
   const std::vector<NamedTensor>& untied =
       options_.share_parameters ? found.parameters : found.trainable;
   std::string tied;
@@ -275,9 +278,7 @@ ModelExchange::Found ModelExchange::examine() {
   if (const auto wire = integer_wire()) {
     for (const NamedTensor& parameter : found.trainable) check_on_host(parameter, *wire);
   }
-  if (communicator_->impl().packs() && !found.trainable.empty()) {
-    static_cast<void>(device_of(found.trainable));
-  }
+  if (has_stray) static_cast<void>(device_of(found.trainable));  // throws
   if (listener_.check) listener_.check(found.trainable);
   check_receivable("parameter", found.parameters);
   check_receivable("buffer", found.buffers);

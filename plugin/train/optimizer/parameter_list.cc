@@ -167,13 +167,19 @@ std::vector<std::string> describe_training_state(const std::vector<NamedTensor>&
   return lines;
 }
 
+const NamedTensor* find_on_other_device(const std::vector<NamedTensor>& parameters) {
+  const auto found = std::ranges::find_if(parameters, [&](const NamedTensor& parameter) {
+    return parameter.tensor.device() != parameters.front().tensor.device();
+  });
+  return found == parameters.end() ? nullptr : &*found;
+}
+
 c10::Device device_of(const std::vector<NamedTensor>& parameters) {
   const NamedTensor& first = parameters.front();
-  for (const NamedTensor& parameter : parameters) {
-    if (parameter.tensor.device() == first.tensor.device()) continue;
-    throw InvalidArgument("parameter '" + parameter.name + "' is on " +
-                          parameter.tensor.device().str() + " and '" + first.name + "' on " +
-                          first.tensor.device().str() + "; a rank trains on one device");
+  if (const NamedTensor* const other = find_on_other_device(parameters)) {
+    throw InvalidArgument("parameter '" + other->name + "' is on " + other->tensor.device().str() +
+                          " and '" + first.name + "' on " + first.tensor.device().str() +
+                          "; a rank trains on one device");
   }
   return first.tensor.device();
 }

@@ -46,6 +46,8 @@ struct NamedTensor {
 /// on which kind of device it is.
 void describe_devices(const std::vector<NamedTensor>& tensors, std::vector<std::string>& lines);
 
+/// The first that is on another device than the first of all; null where there is none.
+[[nodiscard]] const NamedTensor* find_on_other_device(const std::vector<NamedTensor>& parameters);
 /// The device on which all of them are, one or more.
 /// @throws InvalidArgument  they are on several, and a rank trains on one
 [[nodiscard]] c10::Device device_of(const std::vector<NamedTensor>& parameters);

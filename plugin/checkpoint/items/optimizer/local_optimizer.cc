@@ -19,6 +19,7 @@
 #include "plugin/checkpoint/items/state_entries.h"
 #include "plugin/train/communicator/communicator_impl.h"
 #include "plugin/train/local_steps/local_access.h"
+#include "plugin/train/wire/gradient_residuals.h"
 
 namespace chainmail::internal {
 
@@ -27,6 +28,8 @@ namespace {
 constexpr const char* kNode = "node";
 constexpr const char* kSteps = "local steps/steps";
 constexpr const char* kRounds = "local steps/exchanges";
+/// Where the state says how parameters lie in memory, if not row by row.
+constexpr const char* kSaysOrders = "local steps/says orders";
 
 using Load = std::function<void(const SavedStates&)>;
 
@@ -52,8 +55,13 @@ CheckpointState save_of_node(const MultiNodeOptimizer& optimizer,
     state = save();
     state.set_integer(kSteps, counts.steps);
     state.set_integer(kRounds, counts.rounds);
+    state.set_integer(kSaysOrders, 1);
+    // As they lay when fragments were cut, with the buckets.
+    const GradientResiduals kept(LocalAccess::model(optimizer));
     for (const NamedTensor& parameter : parameters_of(optimizer)) {
-      save_unusual_layout(state, momentum_of(parameter.name) + '/', layout_of(parameter.tensor));
+      const MemoryLayout* const lies = kept.lies(parameter.name);
+      save_unusual_layout(state, momentum_of(parameter.name) + '/',
+                          lies == nullptr ? layout_of(parameter.tensor) : *lies);
     }
   }
   state.set_integer(kNode, communicator.inter_rank());
@@ -77,6 +85,7 @@ void load_of_node(const MultiNodeOptimizer& optimizer, const SavedStates& saved,
   load(nodes);
   common.counts = {nodes.own().integer(kSteps), nodes.own().integer(kRounds)};
   common.layouts.clear();
+  if (!nodes.own().has(kSaysOrders)) return;
   for (const NamedTensor& parameter : parameters_of(optimizer)) {
     common.layouts[parameter.name] = saved_unusual_layout(
         nodes.own(), momentum_of(parameter.name) + '/', layout_of(parameter.tensor));

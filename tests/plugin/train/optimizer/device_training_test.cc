@@ -259,6 +259,19 @@ TEST(DeviceTraining, AWireThatMeasuresIsRefusedOnAllRanks) {
   });
 }
 
+// Also on those that have nothing to mend.
+TEST(DeviceTraining, ParametersOnSeveralDevicesAreRefusedOnAllRanks) {
+  testing::with_communicator({1, 1}, "flat", {}, [](const CommPtr& comm) {
+    const auto here = torch::ones({3}).requires_grad_();
+    const auto other = comm->rank() == 0 ? torch::ones({3}).requires_grad_() : weight_of(1);
+    EXPECT_THAT(
+        [&] {
+          static_cast<void>(sgd_of({here, other}, comm, {}));
+        },
+        ::testing::ThrowsMessage<MismatchError>(HasSubstr("several devices")));
+  });
+}
+
 // What is refused in the middle of a training changes nothing: what is owed stays owed.
 TEST(DeviceTraining, AParameterThatCannotBeRoundedIsRefusedBeforeAnythingChanges) {
   for (const bool is_on_gpu : {true, false}) {
