@@ -61,7 +61,7 @@ class Payload : public PayloadContents {
   void finish(const ops::Operation& operation) noexcept;
   /// Whether it has, or there is nothing to do. Never waits.
   bool is_finished() const noexcept { return is_finished_.load(std::memory_order_acquire); }
-  /// In a thread of the executor.
+  /// In a thread of the executor; without one at once.
   void run_later(std::function<void()> task);
 
  private:

@@ -33,4 +33,17 @@ inline c10::intrusive_ptr<c10d::ProcessGroup> make_group(BackendOptions options 
                             options);
 }
 
+/// With a group of all ranks, which all of them have joined.
+class GroupTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    group_ = make_group();
+    group_->barrier()->wait();
+    backend_ = group_->getBackend(c10::kCPU);
+  }
+
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  c10::intrusive_ptr<c10d::Backend> backend_;
+};
+
 }  // namespace chainmail::internal

@@ -25,17 +25,7 @@ namespace {
 using std::chrono::milliseconds;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-class ProfilingTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    group_ = make_group();
-    group_->barrier()->wait();
-    backend_ = group_->getBackend(c10::kCPU);
-  }
-
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
-};
+class ProfilingTest : public GroupTest {};
 
 TEST_F(ProfilingTest, TheProfilerSeesEveryOperationWithItsShapes) {
   using torch::autograd::profiler::ProfilerConfig;

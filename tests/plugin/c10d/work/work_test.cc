@@ -24,19 +24,10 @@ namespace {
 using std::chrono::milliseconds;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-class WorkTest : public ::testing::Test {
+class WorkTest : public GroupTest {
  protected:
-  void SetUp() override {
-    group_ = make_group();
-    group_->barrier()->wait();
-    backend_ = group_->getBackend(c10::kCPU);
-  }
-
   bool is_last() const { return job().rank == job().size - 1; }
   float ranks() const { return static_cast<float>(job().size); }
-
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  c10::intrusive_ptr<c10d::Backend> backend_;
 };
 
 TEST_F(WorkTest, ALimitOfTheWaitIsNotTheEndOfTheOperation) {
